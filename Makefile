@@ -1,0 +1,40 @@
+# Two commands on a machine with nothing but Python (3.10 or later) and make:
+#   make quickstart    train AutoMix for about a minute and print its accuracy
+#   make test          lint, types, tests
+# Each sets up .venv by itself the first time and again only when the dependencies change.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: quickstart test lint types tests format clean
+
+quickstart: $(READY)
+	$(BIN)/python examples/quickstart.py
+
+test: lint types tests
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+tests: $(READY)
+	$(BIN)/pytest -n 2 -m "not slow"
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "automix needs Python 3.10 or later; try: make PYTHON=python3.11"; exit 1; }
+	@echo "Setting up .venv (the first time this takes a minute or two) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,62 @@
+"""What callers may pass: every check raises a one-line ValueError that names the argument and what is accepted."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def check_batch(x: Tensor, y: Tensor) -> None:
+    """Raise a ValueError that says what is accepted unless `x` is a batch of images and `y` its labels."""
+    if x.ndim != 4 or not x.is_floating_point() or len(x) == 0:
+        raise ValueError(
+            f"x has shape {tuple(x.shape)} and type {x.dtype}: accepted are images (N, C, H, W) of a floating type"
+        )
+    if len(y.shape) not in (1, 2) or len(y) != len(x):
+        raise ValueError(
+            f"y has shape {tuple(y.shape)} for {len(x)} images: accepted are class indices ({len(x)},) "
+            f"or rows ({len(x)}, num_classes)"
+        )
+    if y.ndim == 1 and (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool):
+        raise ValueError(f"y has type {y.dtype}: class indices must be integers")
+    if y.device != x.device:
+        raise ValueError(f"x is on {x.device} and y on {y.device}: accepted are both on one device")
+
+
+def check_classes(y: Tensor, num_classes: int) -> None:
+    """Raise a ValueError unless labels `y` fit `num_classes`.
+
+    Indices are looked at on the CPU only: elsewhere it would make the host wait for the device in every step.
+    """
+    if y.ndim == 2:
+        if y.shape[1] != num_classes:
+            raise ValueError(f"label rows have {y.shape[1]} classes, num_classes is {num_classes}: accepted are equals")
+    elif y.device.type == "cpu" and len(y):
+        low, high = (int(bound) for bound in torch.aminmax(y))
+        if low < 0 or high >= num_classes:
+            wrong = low if low < 0 else high
+            raise ValueError(f"class index {wrong} for num_classes={num_classes}: accepted are 0 to {num_classes - 1}")
+
+
+def check_alpha(alpha: float) -> None:
+    if not (alpha > 0 and math.isfinite(alpha)):
+        raise ValueError(f"alpha={alpha}: accepted is a number > 0")
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing={label_smoothing}: accepted is a number in [0, 1)")
+
+
+def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:
+    """A given lam as a tensor of shape () or (N,), checked to lie in [0, 1] (on the CPU only, see check_classes)."""
+    given = torch.as_tensor(lam)
+    if given.ndim > 1 or (given.ndim == 1 and len(given) != batch_size):
+        raise ValueError(
+            f"lam has shape {tuple(given.shape)}: accepted is one number, or one per sample of shape ({batch_size},)"
+        )
+    if given.device.type == "cpu":
+        for value in (given.min().item(), given.max().item()):
+            if not 0 <= value <= 1:
+                raise ValueError(f"lam={value:g}: accepted are numbers in [0, 1]")
+    return given

@@ -1,0 +1,148 @@
+"""AutoMix (Liu et al., ECCV 2022): the Mix Block, trained by the classifier's own loss through a momentum teacher.
+
+One step (Algorithm 1), with two draws of lam and of partners, one for the classifier (q), one for the Mix Block (k):
+
+    z = f_k(x) up to layer l                                   no gradient
+    x_q = h(x, z, lam_q, index_q)                              Eq. 4, no gradient
+    x_k = h(x, z, lam_k, index_k)                              Eq. 4, gradient to phi
+    L = l_CE(f_q(x)) + l_MCE(f_q(x_q))                         classification: gradient to theta_q
+      + l_MCE(f_k(x_k)) + l_lambda(s_k)                        generation: gradient to phi       (Eq. 8)
+
+Because x_q carries no graph and the teacher f_k takes no gradient, one backward pass of the sum is the alternating
+optimisation of Eq. 9: each loss reaches its own parameters only. `update` then moves the teacher (Eq. 10).
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from automix.checks import check_alpha
+from automix.features import find_tap
+from automix.learned.mix_block import MixBlock
+from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam
+from automix.task import Criterion, StepOutput, Task, batch_norm_hint, step_output
+
+
+class Pairs(NamedTuple):
+    """Who is mixed with whom, and by how much."""
+
+    lam: Tensor
+    index: Tensor
+
+
+class AutoMix(Task):
+    """Train `model` with AutoMix; `deploy` returns the teacher.
+
+    `layer` is the stage (1 to 4) whose map feeds the Mix Block, or the name of a submodule for networks that are not
+    timm's. `alpha`, `gamma`, `epsilon` and `momentum` are the paper's. Where min(lam, 1 - lam) <= `lam_margin` there is
+    nothing to select and the pair is mixed as by Mixup. ``per_sample=True`` draws a lam for every sample.
+
+    For the ablations: ``one_hot_loss=False`` drops l_CE, ``gamma=0`` drops l_lambda, ``momentum=0`` makes the teacher
+    a copy of the student, and ``momentum=None`` trains student and Mix Block jointly on one loss without a teacher, as
+    in the paper's row "none"; that one is known to collapse. Further keywords go to MixBlock, unless a `mix_block` is
+    given ready.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layer: int | str = 3,
+        *,
+        alpha: float = 2.0,
+        momentum: float | None = 0.999,
+        one_hot_loss: bool = True,
+        gamma: float = 0.1,
+        epsilon: float = 0.1,
+        lam_margin: float = 0.08,
+        per_sample: bool = False,
+        criterion: Criterion = MixedTarget.loss,
+        seed: int = 0,
+        channels: int | None = None,
+        mix_block: MixBlock | None = None,
+        **block_options: Any,
+    ) -> None:
+        check_alpha(alpha)
+        for name, value, top in (
+            ("gamma", gamma, float("inf")),
+            ("epsilon", epsilon, 1),
+            ("lam_margin", lam_margin, 0.5),
+        ):
+            if not 0 <= value <= top:
+                raise ValueError(f"{name}={value}: accepted is a number from 0 to {top}")
+        tap = find_tap(model, layer, channels)
+        if mix_block is not None and (block_options or mix_block.channels != tap.channels):
+            raise ValueError(
+                f"mix_block is for {mix_block.channels} channels, layer {layer} has {tap.channels}: accepted is a block "
+                "for as many, and no further options for it"
+            )
+        super().__init__(model, momentum=momentum, one_hot_loss=one_hot_loss, criterion=criterion, seed=seed)
+        self.tap = tap
+        self.mix_block = mix_block if mix_block is not None else MixBlock(tap.channels, **block_options)
+        self.alpha = alpha
+        self.gamma = gamma
+        self.epsilon = epsilon
+        self.lam_margin = lam_margin
+        self.per_sample = per_sample
+
+    def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
+        q, k = (self._draw(x, generator) for _ in "qk")
+        if self.teacher is None:
+            return self._joint_step(x, y, q, generator)
+        return self._momentum_step(x, y, q, k, generator)
+
+    def _momentum_step(self, x: Tensor, y: Tensor, q: Pairs, k: Pairs, generator: torch.Generator) -> StepOutput:
+        assert self.teacher is not None
+        with torch.no_grad():
+            z = self.tap(self.teacher, x)
+            mixed_q = self._mix(x, y, z, q, generator)
+        losses, logits = self.classification_loss(x, y, mixed_q)
+        if any(parameter.requires_grad for parameter in self.mix_block.parameters()):
+            mixed_k = self._mix(x, y, z, k, generator)
+            losses["loss_generation"] = self.criterion(mixed_k.target, self.teacher(mixed_k.x))
+            losses["loss_lambda"] = self._lambda_loss(mixed_k)
+        return step_output(losses, logits, lam=q.lam.mean())
+
+    def _joint_step(self, x: Tensor, y: Tensor, pairs: Pairs, generator: torch.Generator) -> StepOutput:
+        with batch_norm_hint(x):
+            z = self.tap(self.student, x)
+        mixed = self._mix(x, y, z, pairs, generator)
+        losses, logits = self.classification_loss(x, y, mixed)
+        losses["loss_lambda"] = self._lambda_loss(mixed)
+        return step_output(losses, logits, lam=pairs.lam.mean())
+
+    def _lambda_loss(self, mixed: Mixed) -> Tensor:
+        """l_lambda (Eq. 7), for each mask and then averaged; gamma falls linearly to 0 over the training."""
+        gap = (mixed.target.lam - mixed.mask.mean(dim=(1, 2, 3))).abs()
+        return self.gamma * (1 - self.progress) * (gap - self.epsilon).clamp(min=0).mean()
+
+    def _mix(self, x: Tensor, y: Tensor, z: Tensor, pairs: Pairs, generator: torch.Generator) -> Mixed:
+        """h_phi (Eq. 4): blend each image with its partner by the Mix Block's mask."""
+        lam, index = pairs
+        height, width = x.shape[-2:]
+        mask = self.mix_block(z, z[index], lam, (height, width), generator)
+        extreme = torch.minimum(lam, 1 - lam) <= self.lam_margin
+        # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
+        mask = torch.where(as_map(extreme), as_map(lam).to(mask.dtype), mask)
+        return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask)
+
+    def _draw(
+        self,
+        x: Tensor,
+        generator: torch.Generator,
+        lam: float | Tensor | None = None,
+        index: Tensor | None = None,
+    ) -> Pairs:
+        lam = draw_lam(x, self.alpha, lam=lam, per_sample=self.per_sample, generator=generator)
+        return Pairs(lam, draw_index(x, index=index, generator=generator))
+
+    def make_mixed(
+        self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
+    ) -> Mixed:
+        pairs = self._draw(x, generator, lam, index)
+        return self._mix(x, y, self.tap(self.classifier, x), pairs, generator)
+
+    def param_groups(self, lr: float, *, mix_block_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
+        """The student's group and the Mix Block's; `mix_block_lr` defaults to `lr`."""
+        block = {"name": "mix_block", "params": list(self.mix_block.parameters()), "lr": mix_block_lr or lr, **options}
+        return [*super().param_groups(lr, **options), *([block] if block["params"] else [])]

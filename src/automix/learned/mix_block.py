@@ -1,0 +1,108 @@
+"""The Mix Block M_phi (Eq. 4-6): which pixels of two images to keep, from their feature maps and lam.
+
+    P   = softmax( (W_P z_i)^T (W_P z_j) / sqrt(d) )          Eq. 6, each row sums to 1
+    s_j = U( sigmoid( P  W_Z z_j ) ),     s_i = 1 - s_j        Eq. 5
+    x_mix = s_i * x_i + (1 - s_i) * x_j                        Eq. 4, `blend` in mixing.py
+
+with z_i = concat(z_i, lam) and z_j = concat(z_j, 1 - lam), and U the upsampling to the size of the image.
+
+Eq. 5 of the paper takes the value from z_i; then P, whose rows are the positions of z_i and whose columns are those of
+z_j, would have to be transposed. As the reference implementation does, we take the value from z_j: a row of P asks "how
+much does this place want x_j", and the answer, s_j, stands at the positions of the image it is about.
+
+A symmetry that does NOT hold: swapping the pair and lam for 1 - lam does not give 1 - s_i. The swapped block normalises
+the rows of P^T instead of those of P, and reads its value from the other image. What holds exactly, and what mixup
+needs, is s_i + s_j = 1 within one call.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from automix.checks import as_lam
+from automix.mixing import as_map, at_least_float32, draw_uniform
+
+UPSAMPLING = ("nearest", "bilinear")
+
+
+class MixBlock(nn.Module):
+    """Predicts the mask s_i of a pair from maps of `channels` channels.
+
+    `reduction` divides the channels of the embedding W_P. For the ablations (the paper's table "modules in MixBlock"):
+    ``lam_embedding=False`` leaves lam out of the features, and ``attention=False`` replaces the whole block by random
+    grids, in which a share lam of the map's cells, drawn at random, belongs to x_i.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        reduction: int = 2,
+        upsampling: str = "nearest",
+        lam_embedding: bool = True,
+        attention: bool = True,
+    ) -> None:
+        super().__init__()
+        if reduction < 1 or channels // reduction < 1:
+            raise ValueError(f"reduction={reduction}: accepted are whole numbers from 1 to channels={channels}")
+        if upsampling not in UPSAMPLING:
+            raise ValueError(f"upsampling={upsampling!r}: accepted are {', '.join(UPSAMPLING)}")
+        self.channels = channels
+        self.upsampling = upsampling
+        self.lam_embedding = lam_embedding
+        self.attention = attention
+        if attention:
+            inputs = channels + lam_embedding
+            self.w_p = nn.Conv2d(inputs, channels // reduction, 1)
+            self.w_z = nn.Conv2d(inputs, 1, 1)
+
+    def forward(
+        self,
+        z_i: Tensor,
+        z_j: Tensor,
+        lam: Tensor,
+        size: tuple[int, int],
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """The mask s_i (N, 1, *size) of images with maps `z_i`, `z_j` (N, C, h, w), `lam` of shape () or (N,).
+
+        Computed in float32 at least, also under autocast. `generator` is for the random grids only.
+        """
+        if z_i.shape != z_j.shape or z_i.ndim != 4 or z_i.shape[1] != self.channels:
+            raise ValueError(
+                f"maps have shapes {tuple(z_i.shape)} and {tuple(z_j.shape)}: accepted are two (N, {self.channels}, h, w)"
+            )
+        lam = as_lam(lam, len(z_i)).to(z_i.device)
+        if not self.attention:
+            s_i = _random_grid(z_i, lam, generator)
+        else:
+            with torch.autocast(z_i.device.type, enabled=False):
+                s_i = self._attend(z_i, z_j, lam)
+        if self.upsampling == "nearest":
+            return F.interpolate(s_i, size=size, mode="nearest")
+        return F.interpolate(s_i, size=size, mode="bilinear", align_corners=False)
+
+    def _attend(self, z_i: Tensor, z_j: Tensor, lam: Tensor) -> Tensor:
+        z_i, z_j = z_i.to(self.w_p.weight), z_j.to(self.w_p.weight)
+        if self.lam_embedding:
+            z_i, z_j = _concat(z_i, lam), _concat(z_j, 1 - lam)
+        query, key, value = (at_least_float32(z.flatten(2)) for z in (self.w_p(z_i), self.w_p(z_j), self.w_z(z_j)))
+        similarity = query.transpose(1, 2) @ key / math.sqrt(query.shape[1])
+        p = similarity.softmax(dim=-1)  # (N, places of z_i, places of z_j), Eq. 6
+        s_j = torch.sigmoid(p @ value.transpose(1, 2))  # (N, places of z_i, 1), Eq. 5
+        return 1 - s_j.transpose(1, 2).unflatten(2, z_i.shape[-2:])
+
+
+def _concat(z: Tensor, lam: Tensor) -> Tensor:
+    """z_lam = concat(z, lam): one more channel, constant over the map."""
+    return torch.cat([z, as_map(lam).to(z.dtype).expand(len(z), 1, *z.shape[-2:])], dim=1)
+
+
+def _random_grid(z: Tensor, lam: Tensor, generator: torch.Generator | None) -> Tensor:
+    """A share lam of the cells, to the nearest whole cell, is 1."""
+    cells = z.shape[-2] * z.shape[-1]
+    rank = draw_uniform(z, (len(z), cells), generator).argsort(dim=1).argsort(dim=1)
+    kept = rank < (lam.reshape(-1, 1) * cells).round()
+    return kept.to(at_least_float32(z).dtype).unflatten(1, (1, *z.shape[-2:]))
