@@ -62,11 +62,12 @@ def _import_or_mend(module: ModuleType, run: Any) -> None:
         _register_operators()
         run(module)
         # nms asks "did the extension load?" before it calls the operator; the operator is there now.
-        import_module("torchvision.ops.boxes")._assert_has_ops = lambda: None
+        boxes: Any = import_module("torchvision.ops.boxes")
+        boxes._assert_has_ops = lambda: None
 
 
 def _register_operators() -> None:
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    library: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.impl("nms", nms, "CPU")

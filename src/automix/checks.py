@@ -48,6 +48,11 @@ def check_smoothing(label_smoothing: float) -> None:
         raise ValueError(f"label_smoothing={label_smoothing}: accepted is a number in [0, 1)")
 
 
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name}={value}: accepted is a number from {low:g} to {high:g}")
+
+
 def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:
     """A given lam as a tensor of shape () or (N,), checked to lie in [0, 1] (on the CPU only, see check_classes)."""
     given = torch.as_tensor(lam)

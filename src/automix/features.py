@@ -88,7 +88,7 @@ def _count_channels(model: nn.Module, name: str) -> int:
         ) from error
 
 
-class _Reached(Exception):
+class _Reached(Exception):  # noqa: N818 (a message, not an error)
     """Carries the output of the layer out of the forward pass."""
 
     def __init__(self, output: Any) -> None:

@@ -12,19 +12,22 @@ Because x_q carries no graph and the teacher f_k takes no gradient, one backward
 optimisation of Eq. 9: each loss reaches its own parameters only. `update` then moves the teacher (Eq. 10).
 """
 
-from typing import Any, NamedTuple
+import math
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from automix.checks import check_alpha
+from automix.checks import check_alpha, check_range
 from automix.features import find_tap
 from automix.learned.mix_block import MixBlock
 from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam
 from automix.task import Criterion, StepOutput, Task, batch_norm_hint, step_output
 
 
-class Pairs(NamedTuple):
+@dataclass(frozen=True)
+class Pairs:
     """Who is mixed with whom, and by how much."""
 
     lam: Tensor
@@ -63,18 +66,14 @@ class AutoMix(Task):
         **block_options: Any,
     ) -> None:
         check_alpha(alpha)
-        for name, value, top in (
-            ("gamma", gamma, float("inf")),
-            ("epsilon", epsilon, 1),
-            ("lam_margin", lam_margin, 0.5),
-        ):
-            if not 0 <= value <= top:
-                raise ValueError(f"{name}={value}: accepted is a number from 0 to {top}")
+        check_range("gamma", gamma, 0, math.inf)
+        check_range("epsilon", epsilon, 0, 1)
+        check_range("lam_margin", lam_margin, 0, 0.5)
         tap = find_tap(model, layer, channels)
         if mix_block is not None and (block_options or mix_block.channels != tap.channels):
             raise ValueError(
-                f"mix_block is for {mix_block.channels} channels, layer {layer} has {tap.channels}: accepted is a block "
-                "for as many, and no further options for it"
+                f"mix_block is for {mix_block.channels} channels, layer {layer} has {tap.channels}: "
+                "accepted is a block for as many, and no further options for it"
             )
         super().__init__(model, momentum=momentum, one_hot_loss=one_hot_loss, criterion=criterion, seed=seed)
         self.tap = tap
@@ -118,7 +117,7 @@ class AutoMix(Task):
 
     def _mix(self, x: Tensor, y: Tensor, z: Tensor, pairs: Pairs, generator: torch.Generator) -> Mixed:
         """h_phi (Eq. 4): blend each image with its partner by the Mix Block's mask."""
-        lam, index = pairs
+        lam, index = pairs.lam, pairs.index
         height, width = x.shape[-2:]
         mask = self.mix_block(z, z[index], lam, (height, width), generator)
         extreme = torch.minimum(lam, 1 - lam) <= self.lam_margin

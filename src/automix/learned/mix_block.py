@@ -72,7 +72,7 @@ class MixBlock(nn.Module):
         """
         if z_i.shape != z_j.shape or z_i.ndim != 4 or z_i.shape[1] != self.channels:
             raise ValueError(
-                f"maps have shapes {tuple(z_i.shape)} and {tuple(z_j.shape)}: accepted are two (N, {self.channels}, h, w)"
+                f"z_i has shape {tuple(z_i.shape)}, z_j {tuple(z_j.shape)}: accepted are two (N, {self.channels}, h, w)"
             )
         lam = as_lam(lam, len(z_i)).to(z_i.device)
         if not self.attention:
@@ -92,7 +92,7 @@ class MixBlock(nn.Module):
         similarity = query.transpose(1, 2) @ key / math.sqrt(query.shape[1])
         p = similarity.softmax(dim=-1)  # (N, places of z_i, places of z_j), Eq. 6
         s_j = torch.sigmoid(p @ value.transpose(1, 2))  # (N, places of z_i, 1), Eq. 5
-        return 1 - s_j.transpose(1, 2).unflatten(2, z_i.shape[-2:])
+        return 1 - s_j.reshape(len(z_i), 1, *z_i.shape[-2:])
 
 
 def _concat(z: Tensor, lam: Tensor) -> Tensor:
@@ -105,4 +105,4 @@ def _random_grid(z: Tensor, lam: Tensor, generator: torch.Generator | None) -> T
     cells = z.shape[-2] * z.shape[-1]
     rank = draw_uniform(z, (len(z), cells), generator).argsort(dim=1).argsort(dim=1)
     kept = rank < (lam.reshape(-1, 1) * cells).round()
-    return kept.to(at_least_float32(z).dtype).unflatten(1, (1, *z.shape[-2:]))
+    return kept.to(at_least_float32(z).dtype).reshape(len(z), 1, *z.shape[-2:])

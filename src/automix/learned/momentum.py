@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 
 def momentum_at(step: int, progress: float, base: float = 0.999) -> float:
-    """m for the update after step `step` (0, 1, ...) at `progress` in [0, 1]; base 0 means "a plain copy" and stays 0."""
+    """m for the update after step 0, 1, ... at `progress` in [0, 1]; base 0 means "a plain copy" and stays 0."""
     if base == 0:
         return 0.0
     cosine = 1 - (1 - base) * (1 + math.cos(math.pi * progress)) / 2
