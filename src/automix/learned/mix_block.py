@@ -41,6 +41,7 @@ class MixBlock(nn.Module):
         *,
         reduction: int = 2,
         upsampling: str = "nearest",
+        normalize: bool = True,
         lam_embedding: bool = True,
         attention: bool = True,
     ) -> None:
@@ -51,12 +52,15 @@ class MixBlock(nn.Module):
             raise ValueError(f"upsampling={upsampling!r}: accepted are {', '.join(UPSAMPLING)}")
         self.channels = channels
         self.upsampling = upsampling
+        self.normalize = normalize
         self.lam_embedding = lam_embedding
         self.attention = attention
         if attention:
             inputs = channels + lam_embedding
             self.w_p = nn.Conv2d(inputs, channels // reduction, 1)
             self.w_z = nn.Conv2d(inputs, 1, 1)
+            if normalize:
+                nn.init.normal_(self.w_p.weight, std=inputs**-0.5)  # unit-variance queries from unit-variance maps
 
     def forward(
         self,
@@ -86,6 +90,8 @@ class MixBlock(nn.Module):
 
     def _attend(self, z_i: Tensor, z_j: Tensor, lam: Tensor) -> Tensor:
         z_i, z_j = z_i.to(self.w_p.weight), z_j.to(self.w_p.weight)
+        if self.normalize:
+            z_i, z_j = F.group_norm(z_i, 1), F.group_norm(z_j, 1)
         if self.lam_embedding:
             z_i, z_j = _concat(z_i, lam), _concat(z_j, 1 - lam)
         query, key, value = (at_least_float32(z.flatten(2)) for z in (self.w_p(z_i), self.w_p(z_j), self.w_z(z_j)))

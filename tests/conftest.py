@@ -1,0 +1,46 @@
+import os
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import automix  # noqa: F401  (before anything that imports torchvision)
+
+torch.set_num_threads(1)  # tests run in parallel; several threads each would only fight
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+class HandWritten(nn.Module):
+    """A classifier as a user would write one: no feature_info, submodules with names."""
+
+    def __init__(self, num_classes: int = 5, norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), norm(8), nn.ReLU(), nn.MaxPool2d(2))
+        self.body = nn.Sequential(nn.Conv2d(8, 12, 3, padding=1, stride=2), norm(12), nn.ReLU())
+        self.head = nn.Linear(12, num_classes)
+        self.unused = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(self.stem(x)).mean(dim=(2, 3)))
+
+
+def group_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(2, channels)
+
+
+def batch(size: int = 6, height: int = 16, width: int = 16, num_classes: int = 5) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randn(size, 3, height, width, generator=generator)
+    return x, torch.randint(num_classes, (size,), generator=generator)
+
+
+def data_folder() -> str:
+    folder = os.environ.get("AUTOMIX_DATA")
+    if not folder:
+        pytest.skip("AUTOMIX_DATA is not set: tests on real images are skipped")
+    return folder

@@ -1,0 +1,244 @@
+"""The AutoMix task: which loss reaches which parameters, Eq. 7-10, the ablations."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import HandWritten, batch, group_norm
+from torch import Tensor
+
+from automix import AutoMix, MixedTarget
+from automix.learned.automix import Pairs
+from automix.mixing import blend, step_generator
+
+
+def make(**options: Any) -> AutoMix:
+    return AutoMix(HandWritten(norm=options.pop("norm", torch.nn.BatchNorm2d)), layer="body", **options)
+
+
+def drawn(task: AutoMix, x: Tensor) -> tuple[Pairs, Pairs]:
+    """The pairs the task will draw in its next call."""
+    generator = step_generator(task.seed, task.step)
+    return task._draw(x, generator), task._draw(x, generator)
+
+
+def grads(task: AutoMix) -> dict[str, Tensor | None]:
+    return {name: parameter.grad for name, parameter in task.named_parameters()}
+
+
+# --- Algorithm 1 and gradient isolation ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("term", ["loss_mixed", "loss_clean", "loss_generation", "loss_lambda"])
+def test_each_loss_reaches_its_own_parameters_only(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back-propagate one term alone: d(l_CE + l_MCE cls)/d phi = 0, d(gen)/d theta_q = 0, the teacher has no grads."""
+    task = make(epsilon=0.0)
+    monkeypatch.setattr("automix.learned.automix.step_output", lambda losses, logits, lam: losses)
+    losses: Any = task(*batch())
+    losses[term].backward()
+    found = {name.partition(".")[0] for name, grad in grads(task).items() if grad is not None and bool(grad.any())}
+    assert found == {"student"} if term in ("loss_mixed", "loss_clean") else found == {"mix_block"}
+    assert all(parameter.grad is None for parameter in task.teacher.parameters())  # type: ignore[union-attr]
+
+
+def test_the_whole_loss_reaches_student_and_mix_block_and_never_the_teacher() -> None:
+    task = make()
+    task(*batch()).loss.backward()
+    for name, grad in grads(task).items():
+        assert (grad is None) == name.startswith("teacher.")
+
+
+def test_a_step_is_algorithm_1_written_out() -> None:
+    """All four terms, from the modules alone, in the order of the paper's pseudo-code."""
+    task, (x, y) = make(norm=group_norm, epsilon=0.05, one_hot_loss=True, lam_margin=0.0), batch()
+    task.progress = 0.25
+    q, k = drawn(task, x)
+    assert not torch.equal(q.index, k.index)
+    assert q.lam != k.lam
+    out = task(x, y)
+    f_q, f_k, m_phi = task.student, task.teacher, task.mix_block
+    assert isinstance(f_k, HandWritten)
+    z = f_k.body(f_k.stem(x))
+    s_q, s_k = (m_phi(z, z[pairs.index], pairs.lam, (16, 16)) for pairs in (q, k))
+    logits_q, logits_k = f_q(blend(x, q.index, s_q)), f_k(blend(x, k.index, s_k))
+
+    def mce(logits: Tensor, pairs: Pairs) -> Tensor:
+        return pairs.lam * F.cross_entropy(logits, y) + (1 - pairs.lam) * F.cross_entropy(logits, y[pairs.index])
+
+    gap = (k.lam - s_k.mean(dim=(1, 2, 3))).abs()
+    l_lambda = 0.1 * 0.75 * (gap - 0.05).clamp(min=0).mean()
+    torch.testing.assert_close(out.metrics["loss_clean"], F.cross_entropy(f_q(x), y))
+    torch.testing.assert_close(out.metrics["loss_mixed"], mce(logits_q, q))
+    torch.testing.assert_close(out.metrics["loss_generation"], mce(logits_k, k))
+    torch.testing.assert_close(out.metrics["loss_lambda"], l_lambda)
+    torch.testing.assert_close(out.loss.detach(), sum(out.metrics[n] for n in out.metrics if n.startswith("loss")))
+    torch.testing.assert_close(out.logits, logits_q.detach())
+
+
+def test_l_lambda_by_hand() -> None:
+    """lam 0.5 with mask means 0.9, 0.45: gaps 0.4 and 0.05, minus epsilon 0.1 and cut at 0: 0.3 and 0, mean 0.15."""
+    task, (x, y) = make(), batch(2)
+    mask = torch.tensor([0.9, 0.45]).reshape(2, 1, 1, 1).expand(2, 1, 16, 16)
+    mixed = task.mix(x, y, lam=0.5)
+    mixed = type(mixed)(mixed.x, mixed.target, mask)
+    for progress, gamma in ((0.0, 0.1), (0.5, 0.05), (1.0, 0.0)):
+        task.progress = progress
+        assert task._lambda_loss(mixed).item() == pytest.approx(gamma * 0.15, abs=1e-6)
+
+
+def test_the_clean_teacher_pass_stops_at_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, (x, y) = make(), batch()
+    teacher = task.teacher
+    assert isinstance(teacher, HandWritten)
+    calls = {"body": 0, "head": 0}
+    for name in calls:
+        getattr(teacher, name).register_forward_hook(lambda *_, name=name: calls.update({name: calls[name] + 1}))
+    task(x, y)
+    assert calls == {"body": 2, "head": 1}  # clean and mixed; mixed alone
+
+
+# --- masks and mixing ------------------------------------------------------------------------------------------------
+
+
+def test_mix_gives_samples_masks_and_partners() -> None:
+    task, (x, _) = make(), batch()
+    mixed = task.mix(x, lam=0.5)
+    assert mixed.mask.shape == (6, 1, 16, 16)
+    assert bool(((mixed.mask >= 0) & (mixed.mask <= 1)).all())
+    assert not mixed.mask.requires_grad
+    partner = x[mixed.target.y_b]
+    torch.testing.assert_close(mixed.x, mixed.mask * x + (1 - mixed.mask) * partner)
+    index = torch.tensor([1, 0, 3, 2, 5, 4])
+    assert torch.equal(task.mix(x, lam=0.5, index=index).target.y_b, index)
+    assert task.mix(x, lam=torch.linspace(0, 1, 6)).target.lam.shape == (6,)
+
+
+def test_near_the_ends_of_lam_the_pair_is_mixed_as_by_mixup() -> None:
+    task, (x, _) = make(lam_margin=0.08), batch()
+    lam = torch.tensor([0.05, 0.08, 0.09, 0.91, 0.93, 1.0])
+    mask = task.mix(x, lam=lam).mask
+    constant = mask.flatten(1).std(dim=1) == 0
+    assert constant.tolist() == [True, True, False, False, True, True]
+    torch.testing.assert_close(mask[0, 0, 0, 0], lam[0])
+    off = make(lam_margin=0.0).mix(x, lam=0.05).mask
+    assert bool((off.flatten(1).std(dim=1) > 0).all())
+
+
+def test_random_grids_train_the_student_alone() -> None:
+    task, (x, y) = make(attention=False), batch()
+    out = task(x, y)
+    assert set(out.metrics) == {"loss_mixed", "loss_clean", "lam"}
+    assert [group["name"] for group in task.param_groups(lr=0.1)] == ["student"]
+    assert set(task.mix(x, lam=0.5).mask.unique().tolist()) == {0.0, 1.0}
+
+
+def test_ablations_drop_their_terms() -> None:
+    x, y = batch()
+    assert "loss_clean" not in make(one_hot_loss=False)(x, y).metrics
+    assert make(gamma=0.0, epsilon=0.0)(x, y).metrics["loss_lambda"] == 0
+
+
+def test_joint_training_entangles_the_gradients() -> None:
+    """momentum=None, the paper's row "none": one mixed pass trains student and Mix Block together, nothing else."""
+    task, (x, y) = make(momentum=None, one_hot_loss=False, gamma=0.0), batch()
+    out = task(x, y)
+    out.loss.backward()
+    assert set(out.metrics) == {"loss_mixed", "loss_lambda", "lam"}
+    assert all(parameter.grad is not None for parameter in task.parameters())
+    task.update(0.1)
+    assert task.teacher is None
+    assert type(task.deploy()) is HandWritten
+
+
+def test_momentum_zero_keeps_the_teacher_a_copy() -> None:
+    task, (x, y) = make(momentum=0.0), batch()
+    optimizer = torch.optim.SGD(task.param_groups(lr=0.5))
+    for step in range(2):
+        optimizer.zero_grad()
+        task(x, y).loss.backward()
+        optimizer.step()
+        task.update(step / 2)
+    assert task.teacher is not None
+    for teacher, student in zip(task.teacher.state_dict().values(), task.student.state_dict().values(), strict=True):
+        assert torch.equal(teacher, student)
+
+
+def test_parameter_groups() -> None:
+    task = make()
+    groups = task.param_groups(lr=0.1, mix_block_lr=0.5, weight_decay=1e-4)
+    assert [(g["name"], g["lr"], g["weight_decay"]) for g in groups] == [
+        ("student", 0.1, 1e-4),
+        ("mix_block", 0.5, 1e-4),
+    ]
+    listed = {id(parameter) for group in groups for parameter in group["params"]}
+    assert listed == {id(parameter) for parameter in task.parameters() if parameter.requires_grad}
+
+
+def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -> None:
+    """A frozen, trained teacher scores the block's samples better after the block has learned, on pairs held fixed."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(64) % 4
+    colours = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 0, 2], [2, 2, 2]])
+    x = 0.3 * torch.randn(64, 3, 16, 16, generator=generator)
+    x[:, :, 4:12, 4:12] += colours[y][:, :, None, None]
+    task = AutoMix(HandWritten(num_classes=4), layer="body", gamma=0.0)
+
+    def loss_of_samples() -> float:
+        mixed = task.mix(x, y, lam=0.5, index=torch.arange(64).roll(1))
+        with torch.no_grad():
+            return mixed.target.loss(task.classifier(mixed.x)).item()
+
+    def train(groups: list[dict[str, Any]], steps: int) -> None:
+        optimizer = torch.optim.SGD(groups, momentum=0.9)
+        for step in range(steps):
+            optimizer.zero_grad()
+            task(x, y).loss.backward()
+            optimizer.step()
+            if groups[0]["name"] == "student":
+                task.update(step / steps)
+
+    student, block = task.param_groups(lr=0.1)
+    train([student], 40)
+    before = loss_of_samples()
+    train([block], 60)
+    assert loss_of_samples() < before - 0.02
+
+
+# --- wrong input -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0}, "alpha=0: accepted is a number > 0"),
+        ({"momentum": 1.0}, r"momentum=1.0: accepted is None or a number in \[0, 1\)"),
+        ({"gamma": -1}, "gamma=-1: accepted is a number from 0 to inf"),
+        ({"epsilon": 2}, "epsilon=2: accepted is a number from 0 to 1"),
+        ({"lam_margin": 0.6}, "lam_margin=0.6: accepted is a number from 0 to 0.5"),
+        ({"layer": "bodi"}, "layer='bodi': no such submodule; accepted are for instance 'stem', "),
+        ({"layer": 3}, "layer=3: HandWritten does not describe its stages; accepted is the name of a submodule"),
+        ({"layer": "head"}, "layer='head': cannot count its channels by a trial run .*; pass channels="),
+        ({"layer": "unused"}, "layer='unused': cannot count its channels"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        AutoMix(HandWritten(), **{"layer": "body", **options})
+    assert "\n" not in str(error.value)
+
+
+def test_a_ready_mix_block_must_fit() -> None:
+    task = make()
+    again = AutoMix(HandWritten(), layer="body", mix_block=copy.deepcopy(task.mix_block))
+    assert torch.equal(again.mix_block.w_p.weight, task.mix_block.w_p.weight)
+    with pytest.raises(ValueError, match="mix_block is for 12 channels, layer stem has 8"):
+        AutoMix(HandWritten(), layer="stem", mix_block=task.mix_block)
+
+
+def test_a_criterion_of_ones_own() -> None:
+    from functools import partial
+
+    task, (x, y) = make(criterion=partial(MixedTarget.bce, threshold=0.2)), batch()
+    assert task(x, y).loss.item() < 4 * 0.9  # BCE of an untrained net is ln 2 per term, cross-entropy ln 5

@@ -1,0 +1,214 @@
+"""One menu over all methods that are functions: what every mix must keep, whichever it is."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import timm.data
+import torch
+import torchvision.transforms.v2
+from conftest import batch
+from torch import Tensor
+
+import automix
+from automix import Mixed
+from automix.mixing import step_generator
+
+FUNCTIONS: dict[str, Callable[..., Mixed]] = {
+    name: getattr(import_module(f"automix.methods.{name}"), name) for name in automix.methods() if name != "automix"
+}
+MIXING = [name for name in FUNCTIONS if name != "vanilla"]
+every_method = pytest.mark.parametrize("name", FUNCTIONS)
+every_mixing = pytest.mark.parametrize("name", MIXING)
+
+
+def run(name: str, x: Tensor, y: Tensor, step: int = 0, **options: Any) -> Mixed:
+    return FUNCTIONS[name](x, y, generator=step_generator(0, step), **options)
+
+
+def check_law(mixed: Mixed, x: Tensor, index: Tensor | None) -> None:
+    """Pixels are the blend by the mask, the label's lam is the mask's mean, soft labels sum to 1."""
+    mask = mixed.mask
+    assert mask.shape == (len(x), 1, *x.shape[-2:])
+    assert bool(((mask >= 0) & (mask <= 1)).all())
+    if index is not None:
+        torch.testing.assert_close(mixed.x, mask * x + (1 - mask) * x[index])
+    torch.testing.assert_close(mixed.target.lam.expand(len(x)), mask.mean(dim=(1, 2, 3)).to(mixed.target.lam))
+    torch.testing.assert_close(mixed.target.soft(5).sum(dim=1), torch.ones(len(x)))
+
+
+@every_method
+@pytest.mark.parametrize("size", [(6, 16, 16), (5, 13, 22), (1, 8, 8)], ids=["even", "odd", "single"])
+def test_labels_follow_the_mask_really_applied(name: str, size: tuple[int, int, int]) -> None:
+    x, y = batch(*size)
+    index = torch.randperm(len(x))
+    options: list[dict[str, Any]] = [{}] if name == "vanilla" else [{}, {"per_sample": True}]
+    for more in options:
+        for step in range(20):
+            check_law(run(name, x, y, step, index=index, **more), x, index)
+
+
+@every_mixing
+def test_lam_one_gives_the_first_image_back(name: str) -> None:
+    x, y = batch()
+    mixed = run(name, x, y, lam=1.0)
+    assert torch.equal(mixed.x, x)
+    assert torch.equal(mixed.target.soft(5), torch.nn.functional.one_hot(y, 5).float())
+
+
+@every_method
+def test_a_generator_reproduces_and_nothing_else_is_touched(name: str) -> None:
+    x, y = batch()
+    kept_x, kept_y = x.clone(), y.clone()
+    state = torch.get_rng_state()
+    first, second, other = run(name, x, y), run(name, x, y), run(name, x, y, step=1)
+    assert torch.equal(first.x, second.x)
+    assert torch.equal(first.target.lam, second.target.lam)
+    assert name == "vanilla" or not torch.equal(first.x, other.x)
+    assert torch.equal(x, kept_x)
+    assert torch.equal(y, kept_y)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@every_mixing
+def test_given_lam_and_index_are_used(name: str) -> None:
+    x, y = batch()
+    index = torch.tensor([1, 2, 3, 4, 5, 0])
+    mixed = run(name, x, y, lam=0.75, index=index)
+    assert torch.equal(mixed.target.y_b, y[index])
+    lam = torch.tensor([1.0, 0.9, 0.5, 0.2, 0.1, 0.0])
+    per_sample = run(name, x, y, lam=lam, index=index)
+    assert per_sample.target.lam.shape == (6,)
+    assert torch.equal(per_sample.x[0], x[0])
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_device_layout_and_type_follow_x(name: str, dtype: torch.dtype) -> None:
+    x, y = batch()
+    x = x.to(dtype).contiguous(memory_format=torch.channels_last)
+    mixed = run(name, x, y)
+    assert mixed.x.dtype == dtype
+    assert mixed.x.is_contiguous(memory_format=torch.channels_last)
+
+
+@every_method
+def test_soft_and_multi_label_rows(name: str) -> None:
+    x, _ = batch()
+    rows = torch.softmax(torch.randn(6, 4), dim=1)
+    mixed = run(name, x, rows)
+    torch.testing.assert_close(mixed.target.soft().sum(dim=1), torch.ones(6))
+    multi = torch.randint(2, (6, 4))
+    lam = mixed.target.lam.reshape(-1, 1)
+    again = run(name, x, multi)
+    torch.testing.assert_close(again.target.soft(), lam * again.target.y_a + (1 - lam) * again.target.y_b)
+
+
+@every_mixing
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.zeros(3, 16, 16)}, r"x has shape \(3, 16, 16\)"),
+        ({"x": torch.zeros(6, 3, 16, 16, dtype=torch.uint8)}, "type torch.uint8: accepted are images"),
+        ({"x": torch.zeros(0, 3, 16, 16), "y": torch.zeros(0, dtype=torch.int64)}, "x has shape"),
+        ({"y": torch.zeros(5, dtype=torch.int64)}, r"y has shape \(5,\) for 6 images"),
+        ({"y": torch.zeros(6)}, "y has type torch.float32: class indices must be integers"),
+        ({"y": torch.zeros(6, 2, 2)}, "y has shape"),
+        ({"alpha": 0.0}, "alpha=0.0: accepted is a number > 0"),
+        ({"alpha": float("nan")}, "alpha=nan"),
+        ({"lam": 1.5}, r"lam=1.5: accepted are numbers in \[0, 1\]"),
+        ({"lam": torch.tensor([0.5] * 5 + [-0.1])}, "lam=-0.1"),
+        ({"lam": torch.rand(5)}, r"lam has shape \(5,\)"),
+        ({"index": torch.arange(5)}, r"index has shape \(5,\)"),
+        ({"index": torch.zeros(6)}, "index has shape .* torch.float32: accepted is int64"),
+    ],
+)
+def test_wrong_input_is_refused_in_one_line(name: str, change: dict[str, Any], message: str) -> None:
+    x, y = batch()
+    with pytest.raises(ValueError, match=message) as error:
+        FUNCTIONS[name](**{"x": x, "y": y, **change})
+    assert "\n" not in str(error.value)
+
+
+# --- oracles ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["batch", "elem"])
+def test_cutmix_boxes_and_labels_are_timms(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """timm draws lam and centres; with the same ones, boxes, pixels and labels must be the same."""
+    x, y = batch(8, 17, 30)
+    x = x.double()
+    oracle = timm.data.Mixup(mixup_alpha=0, cutmix_alpha=1.0, mode=mode, label_smoothing=0.1, num_classes=5)
+    lams: list[float] = []
+    centers: list[int] = []
+
+    def record(draw: Callable[..., Any], into: list[Any]) -> Callable[..., Any]:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            into.append(draw(*args, **kwargs))
+            return into[-1]
+
+        return recorded
+
+    monkeypatch.setattr(np.random, "beta", record(np.random.beta, lams))
+    monkeypatch.setattr(np.random, "randint", record(np.random.randint, centers))
+    for seed in range(10):
+        lams.clear(), centers.clear()
+        np.random.seed(seed)
+        theirs_x, theirs_y = oracle(x.clone(), y)
+        lam = torch.as_tensor(np.asarray(lams[0], dtype=np.float32 if mode == "elem" else np.float64)).double()
+        center = torch.tensor(centers).reshape(-1, 2)
+        ours = automix.cutmix(
+            x, y, lam=lam, index=torch.arange(7, -1, -1), center=center if mode == "elem" else center[0]
+        )
+        torch.testing.assert_close(ours.x, theirs_x)
+        torch.testing.assert_close(ours.target.soft(5, label_smoothing=0.1).float(), theirs_y.float())
+
+
+def test_mixup_is_torchvisions() -> None:
+    x, y = batch()
+    oracle = torchvision.transforms.v2.MixUp(alpha=1.0, num_classes=5)
+    params = {"labels": y, "batch_size": 6, "lam": 0.3}
+    ours = automix.mixup(x, y, lam=0.3, index=torch.arange(6).roll(1))
+    torch.testing.assert_close(ours.x, oracle.transform(x, params))
+    torch.testing.assert_close(ours.target.soft(5), oracle.transform(y, params))
+
+
+def test_cutmix_pastes_torchvisions_pixels() -> None:
+    x, y = batch(6, 16, 24)
+    oracle = torchvision.transforms.v2.CutMix(alpha=1.0, num_classes=5)
+    ours = automix.cutmix(x, y, lam=0.75, index=torch.arange(6).roll(1), center=torch.tensor([3, 20]))
+    box = (14, 0, 24, 7)  # sides 8 x 12 around row 3, column 20, clipped: columns 14..24, rows 0..7
+    params = {"labels": y, "batch_size": 6, "box": box, "lam_adjusted": 1 - 70 / (16 * 24)}
+    torch.testing.assert_close(ours.x, oracle.transform(x, params))
+    torch.testing.assert_close(ours.target.soft(5), oracle.transform(y, params))
+
+
+def test_cutmix_centres_cover_every_pixel_evenly() -> None:
+    x, y = torch.zeros(2000, 1, 4, 5), torch.zeros(2000, dtype=torch.int64)
+    pasted = 1 - run("cutmix", x, y, lam=torch.full((2000,), 1 - 1 / 16)).mask
+    assert torch.equal(pasted.sum(dim=(1, 2, 3)), torch.ones(2000))  # a box of one pixel in each image
+    assert scipy.stats.chisquare(pasted.sum(dim=(0, 1)).flatten().numpy()).pvalue > 0.01
+
+
+# --- transforms ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transform", [automix.Mixup, automix.CutMix])
+def test_transforms_have_timms_call(transform: Any) -> None:
+    x, y = batch()
+    mixed, soft = transform(alpha=1.0, num_classes=5, label_smoothing=0.1, generator=step_generator(0, 0))(x, y)
+    name = transform.__name__.lower()
+    same = run(name, x, y)
+    assert torch.equal(mixed, same.x)
+    assert torch.equal(soft, same.target.soft(5, label_smoothing=0.1))
+    with pytest.raises(ValueError, match="num_classes is missing"):
+        transform()(x, y)
+    with pytest.raises(ValueError, match="alpha=-1"):
+        transform(alpha=-1)
+    with pytest.raises(ValueError, match="num_classes=0"):
+        transform(num_classes=0)
+    with pytest.raises(ValueError, match="accepted are 0 to 1"):
+        transform(num_classes=2)(x, torch.tensor([0, 1, 2, 0, 1, 2]))

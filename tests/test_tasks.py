@@ -1,0 +1,215 @@
+"""One menu over all tasks: every method trains, resumes, deploys and keeps its promises to the loop."""
+
+import copy
+import inspect
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import HandWritten, batch
+from torch import Tensor
+
+import automix
+from automix import Task
+
+every_method = pytest.mark.parametrize("name", automix.methods())
+
+
+def make(name: str, model: torch.nn.Module | None = None, **options: Any) -> Task:
+    if name == "automix":
+        options = {"layer": "body", **options}
+        options.pop("ema", None)
+    torch.manual_seed(3)
+    return automix.create_task(name, HandWritten() if model is None else model, **options)
+
+
+def train(task: Task, steps: range, total: int = 6, x: Tensor | None = None) -> torch.optim.Optimizer:
+    batches = batch(6) if x is None else (x, torch.arange(len(x)) % 5)
+    optimizer = torch.optim.SGD(task.param_groups(lr=0.1), momentum=0.0)
+    for step in steps:
+        out = task(*batches)
+        optimizer.zero_grad()
+        out.loss.backward()
+        optimizer.step()
+        task.update(step / total)
+    return optimizer
+
+
+def same_state(first: torch.nn.Module, second: torch.nn.Module) -> bool:
+    pairs = zip(first.state_dict().items(), second.state_dict().items(), strict=True)
+    return all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
+
+
+@every_method
+@pytest.mark.parametrize("ema", [False, True])
+def test_same_seed_same_result_and_resume_in_the_middle(name: str, ema: bool) -> None:
+    straight, again, other = make(name, ema=ema), make(name, ema=ema), make(name, ema=ema, seed=1)
+    for task in (straight, again, other):
+        train(task, range(6))
+    assert same_state(straight, again)
+    assert name == "vanilla" or not same_state(straight, other)
+    stopped = make(name, ema=ema)
+    train(stopped, range(4))
+    resumed = make(name, HandWritten(), ema=ema)
+    resumed.load_state_dict(stopped.state_dict())
+    train(resumed, range(4, 6))
+    assert same_state(straight, resumed)
+
+
+@every_method
+def test_state_dict_survives_a_safe_file(name: str, tmp_path: Any) -> None:
+    task = make(name, ema=True)
+    train(task, range(2))
+    torch.save(task.state_dict(), tmp_path / "task.pt")
+    loaded = make(name, ema=True)
+    loaded.load_state_dict(torch.load(tmp_path / "task.pt", weights_only=True))
+    assert same_state(task, loaded)
+    assert (loaded.step, loaded.progress) == (2, task.progress)
+
+
+@every_method
+def test_deepcopy_is_independent(name: str) -> None:
+    task = make(name, ema=True)
+    twin = copy.deepcopy(task)
+    train(task, range(2))
+    assert not same_state(task, twin)
+    train(twin, range(2))
+    assert same_state(task, twin)
+
+
+@every_method
+@pytest.mark.parametrize("size", [(5, 16, 16), (6, 12, 20), (1, 16, 16), (4, 15, 9)])
+def test_any_batch_and_image_size(name: str, size: tuple[int, int, int]) -> None:
+    out = make(name)(*batch(*size))
+    out.loss.backward()
+    assert out.logits.shape == (size[0], 5)
+    assert not out.logits.requires_grad
+    assert all(value.ndim == 0 and not value.requires_grad for value in out.metrics.values())
+
+
+@every_method
+def test_a_batch_of_one_that_batch_norm_cannot_take(name: str) -> None:
+    with pytest.raises(ValueError, match="a batch of 1 at 4 x 4 px leaves BatchNorm one value per channel: accepted"):
+        make(name)(*batch(1, 4, 4))
+
+
+@every_method
+def test_float64_and_channels_last(name: str) -> None:
+    x, y = batch()
+    task = make(name).double()
+    assert task(x.double(), y).loss.dtype == torch.float64
+    task = make(name).to(memory_format=torch.channels_last)
+    last = task(x.contiguous(memory_format=torch.channels_last), y).loss
+    torch.testing.assert_close(last, make(name)(x, y).loss, rtol=1e-4, atol=1e-4)
+
+
+@every_method
+def test_bf16_autocast_is_close_to_float32(name: str) -> None:
+    x, y = batch()
+    with torch.autocast("cpu", torch.bfloat16):
+        low = make(name)(x, y)
+    low.loss.backward()
+    assert low.loss.dtype == torch.float32
+    torch.testing.assert_close(low.loss, make(name)(x, y).loss, rtol=2e-2, atol=2e-2)
+
+
+@every_method
+def test_labels_of_every_kind(name: str) -> None:
+    x, y = batch()
+    plain = make(name)(x, y).loss
+    rows = make(name)(x, F.one_hot(y, 5).float()).loss
+    torch.testing.assert_close(plain, rows)
+    multi = make(name)(x, torch.randint(2, (6, 5)))
+    assert multi.loss.isfinite()
+    with pytest.raises(ValueError, match="class index 7 for num_classes=5: accepted are 0 to 4"):
+        make(name)(x, torch.full((6,), 7))
+
+
+@every_method
+@pytest.mark.parametrize("ema", [False, True])
+def test_deploy_is_the_plain_classifier(name: str, ema: bool) -> None:
+    task = make(name, ema=ema)
+    train(task, range(3))
+    classifier = task.deploy()
+    assert type(classifier) is HandWritten
+    assert not classifier.training
+    assert all(parameter.requires_grad for parameter in classifier.parameters())
+    assert same_state(classifier, task.classifier)
+    assert (task.teacher is not None) == (ema or name == "automix")
+    plain = HandWritten()
+    plain.load_state_dict(classifier.state_dict())
+    train(task, range(3, 4))
+    assert same_state(classifier, plain)  # a copy: training on does not move it
+
+
+@every_method
+def test_the_teacher_stays_in_eval_mode(name: str) -> None:
+    task = make(name, ema=True).train()
+    assert task.teacher is not None
+    assert task.student.training
+    assert not task.teacher.training
+    task.eval()
+    assert not task.student.training
+
+
+@every_method
+def test_accumulated_batches_draw_anew_and_a_step_repeats_its_draws(name: str) -> None:
+    x, y = batch()
+    task = make(name)
+    first, second = task(x, y).metrics["lam"], task(x, y).metrics["lam"]
+    assert name == "vanilla" or first != second
+    fresh = make(name)
+    assert torch.equal(fresh(x, y).metrics["lam"], first)
+    task.update()
+    assert name == "vanilla" or task(x, y).metrics["lam"] != first
+
+
+@every_method
+def test_mix_shows_what_the_task_would_train_on(name: str) -> None:
+    x, _ = batch()
+    task = make(name)
+    mixed = task.mix(x, lam=0.4)
+    assert mixed.x.shape == x.shape
+    assert torch.equal(mixed.target.y_a, torch.arange(6))
+    with pytest.raises(ValueError, match="x has shape"):
+        task.mix(x[0])
+
+
+def test_global_random_state_is_left_alone() -> None:
+    x, y = batch()
+    task = make("automix")
+    state = torch.get_rng_state()
+    task(x, y)
+    task.mix(x)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_forgotten_update_is_noticed() -> None:
+    x, y = batch(2, 4, 4)
+    task = make("mixup")
+    for _ in range(99):
+        task(x, y)
+    with pytest.warns(UserWarning, match=r"task.update\(\) was not called for 100 batches"):
+        task(x, y)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: make("cutmx"), "method 'cutmx' is unknown: accepted are automix, cutmix, .*did you mean 'cutmix'"),
+        (lambda: make("cutmix", alhpa=2), "cutmix has no option 'alhpa': accepted are alpha, "),
+        (lambda: make("mixup").update(1.5), r"progress=1.5: accepted is a number in \[0, 1\]"),
+        (lambda: make("mixup", ema=True, momentum=2), "momentum=2: accepted"),
+    ],
+)
+def test_wrong_input_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_every_method_documents_itself() -> None:
+    for name in automix.methods():
+        if name != "automix":
+            module = __import__(f"automix.methods.{name}", fromlist=[name])
+            assert len(inspect.getdoc(module) or "") > 60
