@@ -155,7 +155,8 @@ def test_cutmix_boxes_and_labels_are_timms(mode: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(np.random, "beta", record(np.random.beta, lams))
     monkeypatch.setattr(np.random, "randint", record(np.random.randint, centers))
     for seed in range(10):
-        lams.clear(), centers.clear()
+        lams.clear()
+        centers.clear()
         np.random.seed(seed)
         theirs_x, theirs_y = oracle(x.clone(), y)
         lam = torch.as_tensor(np.asarray(lams[0], dtype=np.float32 if mode == "elem" else np.float64)).double()

@@ -99,7 +99,7 @@ def test_float64_and_channels_last(name: str) -> None:
     x, y = batch()
     task = make(name).double()
     assert task(x.double(), y).loss.dtype == torch.float64
-    task = make(name).to(memory_format=torch.channels_last)
+    task = make(name).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     last = task(x.contiguous(memory_format=torch.channels_last), y).loss
     torch.testing.assert_close(last, make(name)(x, y).loss, rtol=1e-4, atol=1e-4)
 

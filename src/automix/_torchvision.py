@@ -67,7 +67,7 @@ def _import_or_mend(module: ModuleType, run: Any) -> None:
 
 
 def _register_operators() -> None:
-    library: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library: Any = torch.library.Library("torchvision", "FRAGMENT")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.impl("nms", nms, "CPU")

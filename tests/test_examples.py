@@ -1,0 +1,66 @@
+"""What the README and the examples show runs as it stands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from conftest import batch
+
+import automix
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_readme_code_runs() -> None:
+    """The blocks in order, in one namespace, as a reader would paste them."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len(blocks) == 2
+    x, y = batch(4, 32, 32)
+    names: dict[str, Any] = {
+        "torch": torch,
+        "model": automix.create_model("resnet18", num_classes=10, image_size=32, channels=(8, 8, 16, 16)),
+        "loader": [(x, y)] * 2,
+        "total": 2,
+        "g": torch.Generator(),
+    }
+    for block in blocks:
+        exec(block, names)
+    assert not any("teacher" in name or "mix_block" in name for name in names["classifier"].state_dict())
+    assert names["soft"].shape == (4, 10)
+    assert isinstance(names["task"], automix.MixTask)
+
+
+def test_readme_lists_all_methods() -> None:
+    listed = re.search(r"lists the names: ([^;]*);", (ROOT / "README.md").read_text())
+    assert listed
+    assert re.findall(r"`(\w+)`", listed[1]) == automix.methods()
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            assert link.startswith("http") or (document.parent / link).exists(), f"{document.name}: {link}"
+
+
+def run_quickstart(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "examples" / "quickstart.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_quickstart(tmp_path: Path) -> None:
+    done = run_quickstart("--epochs", "1", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"test accuracy: \d+\.\d\d %", done.stdout)
+    assert (tmp_path / "mixed.png").stat().st_size > 1000
+    weights = torch.load(tmp_path / "classifier.pt", weights_only=True)
+    automix.create_model("resnet18", num_classes=10, image_size=16, channels=(16, 32, 64, 128)).load_state_dict(weights)
+
+
+def test_quickstart_refuses_nonsense_in_one_line() -> None:
+    done = run_quickstart("--method", "nonsense")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "invalid choice: 'nonsense'" in done.stderr
