@@ -2,8 +2,8 @@
 
     AUTOMIX_DATA=... python benchmarks/teacher_batchnorm.py --steps 300 --seeds 3 --out runs/teacher_batchnorm.json
 
-Trains AutoMix with each policy on 20 classes x 100 images of CIFAR-100 with a narrow ResNet, teacher accuracy on the
-2,000 test images. Finished cells are kept in the output file and not run again.
+Trains AutoMix with each policy (see cifar_cut.py) and prints the teacher's accuracy on the 2,000 test images. Finished
+cells are kept in the output file and not run again.
 
 - averaged: the teacher runs in eval mode, its running statistics follow the student's as its weights do (the library)
 - copied: eval mode, running statistics copied from the student after every step
@@ -12,21 +12,17 @@ Trains AutoMix with each policy on 20 classes x 100 images of CIFAR-100 with a n
 
 import argparse
 import json
-import os
 import statistics
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from PIL import Image
-from torch import Tensor, nn
+from cifar_cut import accuracy, load, narrow_resnet, training_steps
+from torch import Tensor
 
 import automix
 
 POLICIES = ("averaged", "copied", "batch")
-MEAN, STD = (0.507, 0.487, 0.441), (0.267, 0.256, 0.276)
 
 
 def main() -> None:
@@ -54,69 +50,38 @@ def main() -> None:
         print(f"{policy:10s} teacher accuracy {statistics.mean(accuracies):.1f} +- {spread:.1f} %")
 
 
-def load(split: str) -> tuple[Tensor, Tensor]:
-    """20 classes x 100 images, normalised."""
-    folder = Path(os.environ["AUTOMIX_DATA"]) / "cifar100" / split
-    images, labels = [], []
-    for label, name in enumerate(sorted(path.name for path in folder.iterdir())[:20]):
-        for path in sorted((folder / name).glob("*.png"))[:100]:
-            images.append(np.asarray(Image.open(path).convert("RGB")))
-            labels.append(label)
-    pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 255
-    return (pixels - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1), torch.tensor(labels)
+class WithPolicy(automix.AutoMix):
+    """AutoMix whose teacher handles its BatchNorm statistics by another policy."""
+
+    policy = "averaged"
+
+    def update(self, progress: float = 0.0) -> None:
+        assert self.teacher is not None
+        own = [buffer.clone() for buffer in self.teacher.buffers()]
+        super().update(progress)
+        if self.policy != "averaged":
+            wanted = own if self.policy == "batch" else self.student.buffers()
+            for buffer, value in zip(self.teacher.buffers(), wanted, strict=True):
+                buffer.copy_(value)
 
 
 def run(
     policy: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], steps: int, seed: int
 ) -> dict[str, float]:
     torch.manual_seed(seed)
-    channels = (16, 32, 64, 128)
-    model = automix.create_model("resnet18", num_classes=20, image_size=32, layers=(1, 1, 1, 1), channels=channels)
-    task = automix.AutoMix(model, seed=seed)
+    task = WithPolicy(narrow_resnet(), seed=seed)
     assert task.teacher is not None
-    optimizer = torch.optim.SGD(task.param_groups(lr=0.1), momentum=0.9, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    generator = torch.Generator().manual_seed(seed)
+    task.policy = policy
+    if policy == "batch":
+        task.teacher.train()
     start = time.perf_counter()
-    for step in range(steps):
-        own_statistics = [buffer.clone() for buffer in task.teacher.buffers()]
-        if policy == "batch":
-            task.teacher.train()
-        x, y = next_batch(*train, generator)
-        optimizer.zero_grad()
-        task(x, y).loss.backward()
-        optimizer.step()
-        schedule.step()
-        if policy == "batch":
-            own_statistics = [buffer.clone() for buffer in task.teacher.buffers()]
-        task.update(step / steps)
-        if policy != "averaged":
-            wanted = own_statistics if policy == "batch" else list(task.student.buffers())
-            for buffer, value in zip(task.teacher.buffers(), wanted, strict=True):
-                buffer.copy_(value)
+    for _ in training_steps(task, train, steps, seed):
+        pass
     return {
         "teacher": accuracy(task.teacher, *test),
         "student": accuracy(task.student, *test),
         "seconds": time.perf_counter() - start,
     }
-
-
-def next_batch(x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """100 random images, one random crop for the batch, flips for each."""
-    chosen = torch.randperm(len(x), generator=generator)[:100]
-    top, left = torch.randint(9, (2,), generator=generator).tolist()
-    crop = F.pad(x[chosen], (4, 4, 4, 4))[:, :, top : top + 32, left : left + 32]
-    flip = torch.rand(100, 1, 1, 1, generator=generator) < 0.5
-    return torch.where(flip, crop.flip(3), crop).contiguous(memory_format=torch.channels_last), y[chosen]
-
-
-@torch.no_grad()
-def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    model.eval()
-    hits = [
-        (model(images).argmax(dim=1) == labels).sum() for images, labels in zip(x.split(500), y.split(500), strict=True)
-    ]
-    return 100 * float(torch.stack(hits).sum()) / len(y)
 
 
 if __name__ == "__main__":

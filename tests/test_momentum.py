@@ -66,6 +66,15 @@ def test_a_teacher_takes_no_gradient_and_shares_nothing() -> None:
     assert not {p.data_ptr() for p in teacher.parameters()} & {p.data_ptr() for p in student.parameters()}
 
 
+def test_infinite_constants_stay_what_they_are() -> None:
+    """Attention masks are kept as unsaved buffers of -inf and 0; averaging -inf with -inf would give NaN."""
+    model = nn.Linear(2, 2)
+    model.register_buffer("mask", torch.tensor([0.0, -torch.inf]), persistent=False)
+    teacher = make_teacher(model)
+    follow(teacher, model, 0.5)
+    assert teacher.mask.tolist() == [0.0, -torch.inf]  # type: ignore[operator]
+
+
 def test_a_model_without_buffers_or_without_parameters() -> None:
     for model in (nn.Linear(2, 2), nn.Identity()):
         follow(make_teacher(model), model, 0.5)

@@ -201,6 +201,7 @@ def test_a_forgotten_update_is_noticed() -> None:
         (lambda: make("cutmix", alhpa=2), "cutmix has no option 'alhpa': accepted are alpha, "),
         (lambda: make("mixup").update(1.5), r"progress=1.5: accepted is a number in \[0, 1\]"),
         (lambda: make("mixup", ema=True, momentum=2), "momentum=2: accepted"),
+        (lambda: make("mixup", momentum=0.9), "momentum=0.9: accepted together with ema=True only"),
     ],
 )
 def test_wrong_input_is_refused(call: Any, message: str) -> None:

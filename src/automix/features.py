@@ -48,9 +48,10 @@ def find_tap(model: nn.Module, layer: int | str, channels: int | None = None) ->
             f"layer={layer}: accepted for {type(model).__name__} are 1 to {len(stages)}, or a submodule's name"
         )
     index, info = stages[layer - 1]
+    channels = int(info["num_chs"]) if channels is None else channels
     if hasattr(model, "forward_intermediates"):
-        return FeatureTap(int(info["num_chs"]), index=index)
-    return _tap_by_name(model, str(info["module"]), int(info["num_chs"]))
+        return FeatureTap(channels, index=index)
+    return _tap_by_name(model, str(info["module"]), channels)
 
 
 def _stages(model: nn.Module) -> list[tuple[int, dict[str, Any]]]:

@@ -12,6 +12,7 @@ The loop knows nothing of the method, the method nothing of the loop.
 import copy
 import inspect
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class StepOutput:
     metrics: dict[str, Tensor]
 
 
-class Task(nn.Module):
+class Task(nn.Module, ABC):
     """What all tasks share: the student, an optional momentum teacher, the step count and the randomness.
 
     Randomness is a function of (seed, step, rank): the state that makes a run resumable is the step count alone, which
@@ -74,9 +75,9 @@ class Task(nn.Module):
         generator = self._next_generator()
         return self.training_step(x, y, generator)
 
+    @abstractmethod
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         """The method: one batch to a loss, all randomness from `generator`."""
-        raise TypeError(f"{type(self).__name__} has no training_step")
 
     def update(self, progress: float = 0.0) -> None:
         """Call after every optimizer step; `progress` in [0, 1] is how much of the training lies behind."""
@@ -98,12 +99,13 @@ class Task(nn.Module):
         return losses, logits
 
     def _next_generator(self) -> torch.Generator:
-        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        rank = torch.distributed.get_rank() if distributed else 0
         generator = step_generator(self.seed, self.step, rank, self._calls)
         self._calls += 1
         if self._calls == _FORGOTTEN_UPDATE:
             warnings.warn(
-                f"task.update() was not called for {_FORGOTTEN_UPDATE} batches: the teacher stands still", stacklevel=3
+                f"task.update() was not called for {_FORGOTTEN_UPDATE} batches: the teacher stands still", stacklevel=5
             )
         return generator
 
@@ -134,11 +136,11 @@ class Task(nn.Module):
         with torch.no_grad():
             return self.make_mixed(x, y, lam=lam, index=index, generator=step_generator(self.seed, self.step))
 
+    @abstractmethod
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
     ) -> Mixed:
         """The mixing alone; draws what is not given."""
-        raise TypeError(f"{type(self).__name__} has no make_mixed")
 
     # --- what nn.Module would do otherwise
 
@@ -160,7 +162,8 @@ class MixTask(Task):
     """The task of every method that mixes without looking at the model.
 
     `mix` is the method's function, ``mix(x, y, lam=..., index=..., generator=..., **options)``. ``ema=True`` adds the
-    momentum pipeline (the paper's +MP), ``one_hot_loss=True`` the loss on clean images (+CE).
+    momentum pipeline (the paper's +MP, `momentum` 0.999 unless given), ``one_hot_loss=True`` the loss on clean images
+    (+CE).
     """
 
     def __init__(
@@ -169,15 +172,17 @@ class MixTask(Task):
         mix: Callable[..., Mixed],
         *,
         ema: bool = False,
-        momentum: float = 0.999,
+        momentum: float | None = None,
         one_hot_loss: bool = False,
         criterion: Criterion = MixedTarget.loss,
         seed: int = 0,
         **options: Any,
     ) -> None:
-        super().__init__(
-            model, momentum=momentum if ema else None, one_hot_loss=one_hot_loss, criterion=criterion, seed=seed
-        )
+        if momentum is not None and not ema:
+            raise ValueError(f"momentum={momentum}: accepted together with ema=True only")
+        if ema and momentum is None:
+            momentum = 0.999
+        super().__init__(model, momentum=momentum, one_hot_loss=one_hot_loss, criterion=criterion, seed=seed)
         accepted = list(_options_of(mix))
         for name in options:
             if name not in accepted:

@@ -143,5 +143,8 @@ class AutoMix(Task):
 
     def param_groups(self, lr: float, *, mix_block_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
         """The student's group and the Mix Block's; `mix_block_lr` defaults to `lr`."""
-        block = {"name": "mix_block", "params": list(self.mix_block.parameters()), "lr": mix_block_lr or lr, **options}
-        return [*super().param_groups(lr, **options), *([block] if block["params"] else [])]
+        groups = super().param_groups(lr, **options)
+        if parameters := list(self.mix_block.parameters()):
+            block_lr = lr if mix_block_lr is None else mix_block_lr
+            groups.append({"name": "mix_block", "params": parameters, "lr": block_lr, **options})
+        return groups

@@ -32,7 +32,7 @@ def make_teacher(student: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, m: float) -> None:
-    """Eq. 10 for all weights and floating buffers at once; whole-number buffers (counters) are copied."""
+    """Eq. 10 for all weights and running statistics at once; whole-number buffers (counters) are copied."""
     pairs = list(zip(_state(teacher), _state(student), strict=True))
     averaged = [(k, q.detach()) for k, q in pairs if k.is_floating_point()]
     if averaged:
@@ -44,4 +44,6 @@ def follow(teacher: nn.Module, student: nn.Module, m: float) -> None:
 
 
 def _state(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]
+    """Weights and statistics; buffers that are not saved with the model are constants, some of them infinite."""
+    saved = model.state_dict().keys()
+    return [*model.parameters(), *(buffer for name, buffer in model.named_buffers() if name in saved)]

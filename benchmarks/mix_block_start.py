@@ -1,0 +1,47 @@
+"""Does the Mix Block leave its starting point? Spread and mean of its masks early in training.
+
+    AUTOMIX_DATA=... python benchmarks/mix_block_start.py --steps 200
+
+Three ways to start it, the same run otherwise (see cifar_cut.py):
+
+- normalised: maps normalised per image, queries of unit variance (the library's default)
+- raw: the maps as they are, torch's default initialisation
+- reference: the maps as they are, weights from N(0, 0.01), biases 0, as the reference implementation has it
+
+Spread is the standard deviation of a mask over its pixels, averaged over a batch; 0 means plain Mixup.
+"""
+
+import argparse
+
+import torch
+from cifar_cut import load, narrow_resnet, training_steps
+from torch import nn
+
+import automix
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    train = load("train")
+    print("| start | step | spread at lam 0.2, 0.5, 0.8 | mean at lam 0.2, 0.5, 0.8 |\n| --- | --- | --- | --- |")
+    for start in ("normalised", "raw", "reference"):
+        torch.manual_seed(0)
+        task = automix.AutoMix(narrow_resnet(), normalize=start == "normalised")
+        if start == "reference":
+            for layer in (task.mix_block.w_p, task.mix_block.w_z):
+                nn.init.normal_(layer.weight, std=0.01)
+                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+        for done in training_steps(task, train, arguments.steps, seed=0):
+            if done % max(1, arguments.steps // 4) == 0:
+                masks = [task.mix(train[0][::20], lam=lam).mask for lam in (0.2, 0.5, 0.8)]
+                spread = ", ".join(f"{mask.flatten(1).std(dim=1).mean():.3f}" for mask in masks)
+                mean = ", ".join(f"{mask.mean():.2f}" for mask in masks)
+                print(f"| {start} | {done} | {spread} | {mean} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
