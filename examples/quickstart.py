@@ -91,16 +91,23 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 def save_picture(task: automix.Task, x: Tensor, path: Path) -> None:
-    """Rows from top to bottom: images, their partners, then for lam 0.2, 0.5, 0.8 the mask and the mixed sample."""
-    from torchvision.utils import save_image
+    """Images, their partners, and for three lam the masks (white: the image, black: the partner) and mixed samples."""
+    from PIL import Image, ImageDraw
+    from torchvision.utils import make_grid
 
     index = torch.arange(len(x)).roll(1)
-    rows = [x, x[index]]
+    rows = {"image": x, "partner": x[index]}
     for lam in (0.2, 0.5, 0.8):
         mixed = task.mix(x, lam=lam, index=index)
-        rows += [mixed.mask.expand_as(x) * 2 - 1, mixed.x]
-    enlarged = F.interpolate(torch.cat(rows), scale_factor=4)
-    save_image(enlarged, path, nrow=len(x), normalize=True, value_range=(-1, 1), pad_value=0.5)
+        rows |= {f"mask, lam {lam}": mixed.mask.expand_as(x) * 2 - 1, f"mixed, lam {lam}": mixed.x}
+    enlarged = F.interpolate(torch.cat(list(rows.values())), scale_factor=4)
+    grid = make_grid(enlarged, nrow=len(x), normalize=True, value_range=(-1, 1), pad_value=0.5)
+    samples = Image.fromarray((grid * 255).byte().permute(1, 2, 0).numpy())
+    picture = Image.new("RGB", (samples.width + 90, samples.height), "white")
+    picture.paste(samples, (90, 0))
+    for row, caption in enumerate(rows):
+        ImageDraw.Draw(picture).text((6, (row + 0.4) * samples.height / len(rows)), caption, fill="black")
+    picture.save(path)
 
 
 if __name__ == "__main__":
