@@ -101,6 +101,13 @@ def test_wrong_layers_are_refused(name: str, layer: Any, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_map_with_other_channels_than_promised() -> None:
+    """Sequencer's maps are (N, h, w, C), which a hook cannot know."""
+    model = timm.create_model("sequencer2d_s", img_size=64).eval()
+    with pytest.raises(ValueError, match=r"gives \(1, 8, 8, 192\): accepted is a layer with \(N, 192, h, w\)"):
+        find_tap(model, 1)(model, torch.zeros(1, 3, 64, 64))
+
+
 def test_a_layer_that_is_no_map_or_never_runs() -> None:
     model = HandWritten()
     with pytest.raises(ValueError, match=r"layer='head' gives \(2, 5\): accepted is a layer with maps"):

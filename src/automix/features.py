@@ -25,7 +25,11 @@ class FeatureTap:
         if self.index is not None:
             read: Any = model.forward_intermediates
             return read(x, indices=[self.index], stop_early=True, intermediates_only=True, output_fmt="NCHW")[0]
-        return _run_until(model, str(self.name), x)
+        z = _run_until(model, str(self.name), x)
+        if z.shape[1] != self.channels:
+            shape = tuple(z.shape)
+            raise ValueError(f"layer={self.name!r} gives {shape}: accepted is a layer with (N, {self.channels}, h, w)")
+        return z
 
 
 def find_tap(model: nn.Module, layer: int | str, channels: int | None = None) -> FeatureTap:
