@@ -104,7 +104,7 @@ def test_wrong_layers_are_refused(name: str, layer: Any, message: str) -> None:
 def test_a_map_with_other_channels_than_promised() -> None:
     """Sequencer's maps are (N, h, w, C), which a hook cannot know."""
     model = timm.create_model("sequencer2d_s", img_size=64).eval()
-    with pytest.raises(ValueError, match=r"gives \(1, 8, 8, 192\): accepted is a layer with \(N, 192, h, w\)"):
+    with pytest.raises(ValueError, match=r"gives \(1, 9, 9, 192\): accepted is a layer with \(N, 192, h, w\)"):
         find_tap(model, 1)(model, torch.zeros(1, 3, 64, 64))
 
 
