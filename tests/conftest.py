@@ -1,4 +1,3 @@
-import os
 from collections.abc import Callable
 
 import pytest
@@ -37,10 +36,3 @@ def batch(size: int = 6, height: int = 16, width: int = 16, num_classes: int = 5
     generator = torch.Generator().manual_seed(7)
     x = torch.randn(size, 3, height, width, generator=generator)
     return x, torch.randint(num_classes, (size,), generator=generator)
-
-
-def data_folder() -> str:
-    folder = os.environ.get("AUTOMIX_DATA")
-    if not folder:
-        pytest.skip("AUTOMIX_DATA is not set: tests on real images are skipped")
-    return folder

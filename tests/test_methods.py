@@ -124,6 +124,7 @@ def test_soft_and_multi_label_rows(name: str) -> None:
         ({"lam": torch.rand(5)}, r"lam has shape \(5,\)"),
         ({"index": torch.arange(5)}, r"index has shape \(5,\)"),
         ({"index": torch.zeros(6)}, "index has shape .* torch.float32: accepted is int64"),
+        ({"index": torch.arange(1, 7)}, "index reaches outside the batch: accepted are positions 0 to 5"),
     ],
 )
 def test_wrong_input_is_refused_in_one_line(name: str, change: dict[str, Any], message: str) -> None:

@@ -38,6 +38,16 @@ def check_classes(y: Tensor, num_classes: int) -> None:
             raise ValueError(f"class index {wrong} for num_classes={num_classes}: accepted are 0 to {num_classes - 1}")
 
 
+def check_index(index: Tensor, batch_size: int) -> None:
+    """Raise a ValueError unless `index` names a partner in the batch for each sample (see check_classes on devices)."""
+    if index.shape != (batch_size,) or index.dtype != torch.int64:
+        raise ValueError(
+            f"index has shape {tuple(index.shape)} and type {index.dtype}: accepted is int64 of shape ({batch_size},)"
+        )
+    if index.device.type == "cpu" and (int(index.min()) < 0 or int(index.max()) >= batch_size):
+        raise ValueError(f"index reaches outside the batch: accepted are positions 0 to {batch_size - 1}")
+
+
 def check_alpha(alpha: float) -> None:
     if not (alpha > 0 and math.isfinite(alpha)):
         raise ValueError(f"alpha={alpha}: accepted is a number > 0")

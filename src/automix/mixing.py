@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from automix.checks import as_lam, check_alpha, check_classes, check_smoothing
+from automix.checks import as_lam, check_alpha, check_classes, check_index, check_smoothing
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,7 @@ def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Gener
     """A random permutation of the batch; a given `index` is checked and used as it is."""
     if index is None:
         return torch.randperm(len(x), generator=generator, device=_device(generator)).to(x.device)
-    if index.shape != (len(x),) or index.dtype != torch.int64:
-        raise ValueError(
-            f"index has shape {tuple(index.shape)} and type {index.dtype}: accepted is int64 of shape ({len(x)},)"
-        )
+    check_index(index, len(x))
     return index.to(x.device)
 
 
