@@ -3,8 +3,8 @@
 #   make test          lint, types, tests
 # Each sets up .venv by itself the first time and again only when the dependencies change.
 
-# Waiting threads sleep instead of spinning: with anything else running, a step was 18 times slower without this.
-export OMP_WAIT_POLICY := PASSIVE
+# A waiting thread spins briefly, then sleeps: as fast on an idle machine, and ten times faster beside a busy process.
+export GOMP_SPINCOUNT := 1000
 
 PYTHON ?= python3
 BIN := .venv/bin

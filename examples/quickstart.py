@@ -22,10 +22,12 @@ BATCH_SIZE = 100
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="automix", choices=automix.methods())
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/quickstart"), help="folder for the picture and weights")
     arguments = parser.parse_args()
+    if arguments.epochs < 1:
+        parser.error(f"--epochs {arguments.epochs}: accepted is a whole number >= 1")
     try:
         train(arguments.method, arguments.epochs, arguments.seed, arguments.out)
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from conftest import batch
 
@@ -59,8 +60,15 @@ def test_quickstart(tmp_path: Path) -> None:
     automix.create_model("resnet18", num_classes=10, image_size=16, channels=(16, 32, 64, 128)).load_state_dict(weights)
 
 
-def test_quickstart_refuses_nonsense_in_one_line() -> None:
-    done = run_quickstart("--method", "nonsense")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--method", "nonsense"), "invalid choice: 'nonsense'"),
+        (("--epochs", "0"), "--epochs 0: accepted is a whole number >= 1"),
+    ],
+)
+def test_quickstart_refuses_nonsense_in_one_line(arguments: tuple[str, str], message: str) -> None:
+    done = run_quickstart(*arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert "invalid choice: 'nonsense'" in done.stderr
+    assert message in done.stderr
