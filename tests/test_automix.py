@@ -1,4 +1,4 @@
-"""The AutoMix task: which loss reaches which parameters, Eq. 7-10, the ablations."""
+"""The AutoMix task: which loss reaches which parameters, Eq. 7-12, the ablations."""
 
 import copy
 from typing import Any
@@ -113,6 +113,17 @@ def test_mix_gives_samples_masks_and_partners() -> None:
     index = torch.tensor([1, 0, 3, 2, 5, 4])
     assert torch.equal(task.mix(x, lam=0.5, index=index).target.y_b, index)
     assert task.mix(x, lam=torch.linspace(0, 1, 6)).target.lam.shape == (6,)
+
+
+@pytest.mark.parametrize("momentum", [0.999, None])
+def test_looking_changes_nothing(momentum: float | None) -> None:
+    task, (x, _) = make(momentum=momentum), batch()
+    task.student.get_submodule("stem").eval()  # frozen by its owner
+    before = copy.deepcopy(task.state_dict())
+    modes = [module.training for module in task.modules()]
+    task.mix(x, lam=0.5)
+    assert all(torch.equal(value, before[name]) for name, value in task.state_dict().items())
+    assert [module.training for module in task.modules()] == modes
 
 
 def test_near_the_ends_of_lam_the_pair_is_mixed_as_by_mixup() -> None:

@@ -9,6 +9,7 @@ import torch
 from conftest import batch
 from ddp_worker import make_task
 
+from automix import AutoMix
 from automix.learned.automix import Pairs
 from automix.mixing import step_generator
 
@@ -42,13 +43,13 @@ def test_two_ranks_equal_one_process_on_the_global_batch(tmp_path: Path) -> None
         torch.testing.assert_close(distributed[name], gradient, rtol=1e-10, atol=1e-12)
 
 
-def one_process_pairs(task: "object", x: torch.Tensor, which: int) -> Pairs:
+def one_process_pairs(task: AutoMix, x: torch.Tensor, which: int) -> Pairs:
     """What the two ranks drew for their shards (samples rank, rank + 2, ...), as pairs of the global batch."""
     lam, index = torch.empty(len(x), dtype=x.dtype), torch.empty(len(x), dtype=torch.int64)
     for rank in (0, 1):
         generator = step_generator(0, 0, rank)
         shard = x[rank::2]
-        drawn = [task._draw(shard, generator) for _ in range(2)][which]  # type: ignore[attr-defined]
+        drawn = [task._draw(shard, generator) for _ in range(2)][which]
         lam[rank::2] = drawn.lam
         index[rank::2] = drawn.index * 2 + rank
     return Pairs(lam, index)

@@ -1,4 +1,4 @@
-"""The momentum teacher (Eq. 10)."""
+"""The momentum teacher (Eq. 12)."""
 
 import math
 

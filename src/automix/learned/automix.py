@@ -9,10 +9,13 @@ One step (Algorithm 1), with two draws of lam and of partners, one for the class
       + l_MCE(f_k(x_k)) + l_lambda(s_k)                        generation: gradient to phi       (Eq. 8)
 
 Because x_q carries no graph and the teacher f_k takes no gradient, one backward pass of the sum is the alternating
-optimisation of Eq. 9: each loss reaches its own parameters only. `update` then moves the teacher (Eq. 10).
+optimisation of Eq. 10-11: each loss reaches its own parameters only, and the entanglement of Eq. 9 cannot arise.
+`update` then moves the teacher (Eq. 12).
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +142,9 @@ class AutoMix(Task):
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
     ) -> Mixed:
         pairs = self._draw(x, generator, lam, index)
-        return self._mix(x, y, self.tap(self.classifier, x), pairs, generator)
+        with _eval_mode(self.classifier):
+            z = self.tap(self.classifier, x)
+        return self._mix(x, y, z, pairs, generator)
 
     def param_groups(self, lr: float, *, mix_block_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
         """The student's group and the Mix Block's; `mix_block_lr` defaults to `lr`."""
@@ -148,3 +153,15 @@ class AutoMix(Task):
             block_lr = lr if mix_block_lr is None else mix_block_lr
             groups.append({"name": "mix_block", "params": parameters, "lr": block_lr, **options})
         return groups
+
+
+@contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Every module in eval mode for a while, so that looking at masks moves no statistics; then each as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -30,9 +30,13 @@ UPSAMPLING = ("nearest", "bilinear")
 class MixBlock(nn.Module):
     """Predicts the mask s_i of a pair from maps of `channels` channels.
 
-    `reduction` divides the channels of the embedding W_P. For the ablations (the paper's table "modules in MixBlock"):
-    ``lam_embedding=False`` leaves lam out of the features, and ``attention=False`` replaces the whole block by random
-    grids, in which a share lam of the map's cells, drawn at random, belongs to x_i.
+    `reduction` divides the channels of the embedding W_P; `upsampling` is nearest or bilinear. `normalize` brings each
+    image's map to mean 0 and variance 1 first, without which the attention starts uniform and hardly learns
+    (docs/results/mix-block-start.md).
+
+    For the ablations (the paper's table "modules in MixBlock"): ``lam_embedding=False`` leaves lam out of the features,
+    and ``attention=False`` replaces the whole block by random grids, in which a share lam of the map's cells, drawn at
+    random, belongs to x_i.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The momentum pipeline: teacher encoder k follows student encoder q (Eq. 10).
+"""The momentum pipeline: teacher encoder k follows student encoder q (Eq. 12).
 
     theta_k <- m * theta_k + (1 - m) * theta_q
 
@@ -32,7 +32,7 @@ def make_teacher(student: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, m: float) -> None:
-    """Eq. 10 for all weights and running statistics at once; whole-number buffers (counters) are copied."""
+    """Eq. 12 for all weights and running statistics at once; whole-number buffers (counters) are copied."""
     pairs = list(zip(_state(teacher), _state(student), strict=True))
     averaged = [(k, q.detach()) for k, q in pairs if k.is_floating_point()]
     if averaged:
