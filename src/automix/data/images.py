@@ -1,0 +1,135 @@
+"""Datasets that fit in memory: one tensor of images and one of labels, by name or from a folder of images.
+
+    train, test = load_images("shapes")
+    train, test = load_images("path/to/folder", image_size=32, classes=20, per_class=100)
+
+A folder holds ``train/<class>/<image>`` and ``test/<class>/<image>`` (or ``val``); classes are numbered in alphabetical
+order. `digits` and `shapes` need no files.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from automix.data.shapes import CLASSES, draw_shapes
+from automix.mixing import step_generator
+
+EMBEDDED = ("digits", "shapes")
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """`images` (N, 3, H, W) uint8, `labels` (N,) int64, and the names of the classes."""
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "ImageSet":
+        """The first `classes` classes, and `per_class` images of each, drawn by `seed`."""
+        count = len(self.classes) if classes is None else classes
+        if not 1 <= count <= len(self.classes):
+            raise ValueError(f"classes={classes}: accepted are 1 to {len(self.classes)}")
+        order = torch.randperm(len(self), generator=step_generator(seed, 0))
+        members = [order[self.labels[order] == label] for label in range(count)]
+        fewest = min(len(member) for member in members)
+        if per_class is not None and not 1 <= per_class <= fewest:
+            raise ValueError(f"per_class={per_class}: accepted are 1 to {fewest}, the size of the smallest class")
+        chosen = torch.cat([member[:per_class] for member in members]).sort().values
+        return ImageSet(self.images[chosen], self.labels[chosen], self.classes[:count])
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each channel, of pixels scaled to [0, 1]."""
+        pixels = self.images.double() / 255
+        return pixels.mean(dim=(0, 2, 3)).float(), pixels.std(dim=(0, 2, 3)).float()
+
+
+def load_images(
+    name: str | Path,
+    *,
+    image_size: int | None = None,
+    classes: int | None = None,
+    per_class: int | None = None,
+    seed: int = 0,
+) -> tuple[ImageSet, ImageSet]:
+    """The training and the test set `name`: an embedded one, or a folder.
+
+    Images are resized to `image_size`; without it they stay as they are (16 px for digits, 32 px for shapes).
+    `classes` restricts both sets, `per_class` the training set.
+    """
+    if image_size is not None and image_size < 1:
+        raise ValueError(f"image_size={image_size}: accepted is a number of pixels >= 1")
+    if name == "digits":
+        train, test = _digits(image_size or 16)
+    elif name == "shapes":
+        train, test = _shapes(5040, image_size or 32, seed=0), _shapes(1920, image_size or 32, seed=1)
+    elif Path(name).is_dir():
+        train, test = _folder(Path(name), ("train",), image_size), _folder(Path(name), ("test", "val"), image_size)
+        if train.classes != test.classes:
+            odd = sorted(set(train.classes) ^ set(test.classes))
+            raise ValueError(f"{name}: training and test set have different classes, for instance {odd[0]!r}")
+    else:
+        raise ValueError(f"data {str(name)!r} is unknown: accepted are {', '.join(EMBEDDED)}, or an existing folder")
+    return train.subset(classes=classes, per_class=per_class, seed=seed), test.subset(classes=classes)
+
+
+def _shapes(count: int, size: int, seed: int) -> ImageSet:
+    drawn = draw_shapes(count, size, seed)
+    return ImageSet(drawn.images, drawn.labels, CLASSES)
+
+
+def _digits(size: int) -> tuple[ImageSet, ImageSet]:
+    """scikit-learn's 1,797 handwritten digits, enlarged from 8 x 8; every third one is for testing."""
+    try:
+        import sklearn.datasets
+    except ImportError:
+        raise ValueError("data 'digits' needs scikit-learn: pip install 'automix[examples]'") from None
+    import torch.nn.functional as F
+
+    digits = sklearn.datasets.load_digits()
+    pixels = torch.from_numpy(digits.images).unsqueeze(1) * (255 / 16)
+    pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", align_corners=False)
+    images = pixels.round().byte().repeat(1, 3, 1, 1)
+    labels = torch.from_numpy(digits.target).long()
+    testing = torch.arange(len(labels)) % 3 == 0
+    names = tuple(str(digit) for digit in range(10))
+    return tuple(ImageSet(images[part], labels[part], names) for part in (~testing, testing))  # type: ignore[return-value]
+
+
+def _folder(root: Path, splits: tuple[str, ...], size: int | None) -> ImageSet:
+    from torchvision.datasets import ImageFolder
+
+    split = next((root / name for name in splits if (root / name).is_dir()), None)
+    if split is None:
+        raise ValueError(f"{root}: no folder {' or '.join(splits)} in it; accepted is train/<class>/ and test/<class>/")
+    try:
+        listed = ImageFolder(str(split))
+    except FileNotFoundError as error:
+        raise ValueError(f"{split}: {str(error).splitlines()[0]}") from None
+    images = torch.stack(list(_read([path for path, _ in listed.samples], size)))
+    return ImageSet(images, torch.tensor(listed.targets), tuple(listed.classes))
+
+
+def _read(paths: list[str], size: int | None) -> Iterator[Tensor]:
+    import numpy as np
+    from PIL import Image, UnidentifiedImageError
+
+    expected = None if size is None else (size, size)
+    for path in paths:
+        try:
+            with Image.open(path) as file:
+                image = file.convert("RGB")
+        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+            raise ValueError(f"{path}: cannot be read as an image ({error})") from None
+        if size is not None and image.size != expected:
+            image = image.resize((size, size), Image.Resampling.BICUBIC)
+        expected = expected or image.size
+        if image.size != expected:
+            raise ValueError(f"{path}: {image.width} x {image.height} px, the first is {expected}: pass image_size=...")
+        yield torch.from_numpy(np.array(image)).permute(2, 0, 1)
