@@ -14,19 +14,21 @@ Spread is the standard deviation of a mask over its pixels, averaged over a batc
 import argparse
 
 import torch
-from cifar_cut import load, narrow_resnet, training_steps
+from cifar_cut import BATCH_SIZE, load, narrow_resnet, training_steps
 from torch import nn
 
 import automix
+from automix.data import MemoryLoader
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    train = load("train")
+    loader = MemoryLoader(load()[0], BATCH_SIZE)
+    images = loader.normalise(loader.data.images[::20])
     print("| start | step | spread at lam 0.2, 0.5, 0.8 | mean at lam 0.2, 0.5, 0.8 |\n| --- | --- | --- | --- |")
     for start in ("normalised", "raw", "reference"):
         torch.manual_seed(0)
@@ -35,9 +37,9 @@ def main() -> None:
             for layer in (task.mix_block.w_p, task.mix_block.w_z):
                 nn.init.normal_(layer.weight, std=0.01)
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-        for done in training_steps(task, train, arguments.steps, seed=0):
+        for done in training_steps(task, loader, arguments.steps):
             if done % max(1, arguments.steps // 4) == 0:
-                masks = [task.mix(train[0][::20], lam=lam).mask for lam in (0.2, 0.5, 0.8)]
+                masks = [task.mix(images, lam=lam).mask for lam in (0.2, 0.5, 0.8)]
                 spread = ", ".join(f"{mask.flatten(1).std(dim=1).mean():.3f}" for mask in masks)
                 mean = ", ".join(f"{mask.mean():.2f}" for mask in masks)
                 print(f"| {start} | {done} | {spread} | {mean} |", flush=True)

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 
 import torch
-from cifar_cut import accuracy, load, narrow_resnet, training_steps
-from torch import Tensor
+from cifar_cut import BATCH_SIZE, accuracy, load, narrow_resnet, training_steps
 
 import automix
+from automix.data import ImageSet, MemoryLoader
 
 POLICIES = ("averaged", "copied", "batch")
 
@@ -29,12 +29,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/teacher_batchnorm.json"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     results: dict[str, dict[str, float]] = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    train, test = load("train"), load("test")
+    train, test = load()
     for seed in range(arguments.seeds):
         for policy in POLICIES:
             cell = f"{policy}/steps={arguments.steps}/seed={seed}"
@@ -65,21 +65,20 @@ class WithPolicy(automix.AutoMix):
                 buffer.copy_(value)
 
 
-def run(
-    policy: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], steps: int, seed: int
-) -> dict[str, float]:
+def run(policy: str, train: ImageSet, test: ImageSet, steps: int, seed: int) -> dict[str, float]:
     torch.manual_seed(seed)
+    loader = MemoryLoader(train, BATCH_SIZE, seed=seed)
     task = WithPolicy(narrow_resnet(), seed=seed)
     assert task.teacher is not None
     task.policy = policy
     if policy == "batch":
         task.teacher.train()
     start = time.perf_counter()
-    for _ in training_steps(task, train, steps, seed):
+    for _ in training_steps(task, loader, steps):
         pass
     return {
-        "teacher": accuracy(task.teacher, *test),
-        "student": accuracy(task.student, *test),
+        "teacher": accuracy(task.teacher, loader, test),
+        "student": accuracy(task.student, loader, test),
         "seconds": time.perf_counter() - start,
     }
 

@@ -10,6 +10,7 @@ order. `digits` and `shapes` need no files.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,16 +34,8 @@ class ImageSet:
 
     def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "ImageSet":
         """The first `classes` classes, and `per_class` images of each, drawn by `seed`."""
-        count = len(self.classes) if classes is None else classes
-        if not 1 <= count <= len(self.classes):
-            raise ValueError(f"classes={classes}: accepted are 1 to {len(self.classes)}")
-        order = torch.randperm(len(self), generator=step_generator(seed, 0))
-        members = [order[self.labels[order] == label] for label in range(count)]
-        fewest = min(len(member) for member in members)
-        if per_class is not None and not 1 <= per_class <= fewest:
-            raise ValueError(f"per_class={per_class}: accepted are 1 to {fewest}, the size of the smallest class")
-        chosen = torch.cat([member[:per_class] for member in members]).sort().values
-        return ImageSet(self.images[chosen], self.labels[chosen], self.classes[:count])
+        chosen = _choose(self.labels, len(self.classes), classes, per_class, seed)
+        return ImageSet(self.images[chosen], self.labels[chosen], self.classes[:classes])
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel, of pixels scaled to [0, 1]."""
@@ -70,13 +63,22 @@ def load_images(
     elif name == "shapes":
         train, test = _shapes(5040, image_size or 32, seed=0), _shapes(1920, image_size or 32, seed=1)
     elif Path(name).is_dir():
-        train, test = _folder(Path(name), ("train",), image_size), _folder(Path(name), ("test", "val"), image_size)
-        if train.classes != test.classes:
-            odd = sorted(set(train.classes) ^ set(test.classes))
-            raise ValueError(f"{name}: training and test set have different classes, for instance {odd[0]!r}")
+        return _folder(Path(name), image_size, classes, per_class, seed)
     else:
         raise ValueError(f"data {str(name)!r} is unknown: accepted are {', '.join(EMBEDDED)}, or an existing folder")
     return train.subset(classes=classes, per_class=per_class, seed=seed), test.subset(classes=classes)
+
+
+def _choose(labels: Tensor, total: int, classes: int | None, per_class: int | None, seed: int) -> Tensor:
+    """Positions, in order, of `per_class` images of each of the first `classes` of `total` classes."""
+    if classes is not None and not 1 <= classes <= total:
+        raise ValueError(f"classes={classes}: accepted are 1 to {total}")
+    order = torch.randperm(len(labels), generator=step_generator(seed, 0))
+    members = [order[labels[order] == label] for label in range(classes or total)]
+    fewest = min(len(member) for member in members)
+    if per_class is not None and not 1 <= per_class <= fewest:
+        raise ValueError(f"per_class={per_class}: accepted are 1 to {fewest}, the size of the smallest class")
+    return torch.cat([member[:per_class] for member in members]).sort().values
 
 
 def _shapes(count: int, size: int, seed: int) -> ImageSet:
@@ -102,18 +104,34 @@ def _digits(size: int) -> tuple[ImageSet, ImageSet]:
     return tuple(ImageSet(images[part], labels[part], names) for part in (~testing, testing))  # type: ignore[return-value]
 
 
-def _folder(root: Path, splits: tuple[str, ...], size: int | None) -> ImageSet:
+def _folder(
+    root: Path, size: int | None, classes: int | None, per_class: int | None, seed: int
+) -> tuple[ImageSet, ImageSet]:
+    """Both splits of a folder; only the images that are wanted are read."""
+    train, test = (_list_split(root, names) for names in (("train",), ("test", "val")))
+    if train.classes != test.classes:
+        odd = sorted(set(train.classes) ^ set(test.classes))
+        raise ValueError(f"{root}: training and test set have different classes, for instance {odd[0]!r}")
+    sets = []
+    for listed, wanted in ((train, per_class), (test, None)):
+        labels = torch.tensor(listed.targets)
+        chosen = _choose(labels, len(listed.classes), classes, wanted, seed)
+        images = torch.stack(list(_read([listed.samples[i][0] for i in chosen.tolist()], size)))
+        sets.append(ImageSet(images, labels[chosen], tuple(listed.classes[:classes])))
+    return sets[0], sets[1]
+
+
+def _list_split(root: Path, names: tuple[str, ...]) -> Any:
+    """torchvision's listing of the first of the folders `names`."""
     from torchvision.datasets import ImageFolder
 
-    split = next((root / name for name in splits if (root / name).is_dir()), None)
+    split = next((root / name for name in names if (root / name).is_dir()), None)
     if split is None:
-        raise ValueError(f"{root}: no folder {' or '.join(splits)} in it; accepted is train/<class>/ and test/<class>/")
+        raise ValueError(f"{root}: no folder {' or '.join(names)} in it; accepted is train/<class>/ and test/<class>/")
     try:
-        listed = ImageFolder(str(split))
+        return ImageFolder(str(split))
     except FileNotFoundError as error:
         raise ValueError(f"{split}: {str(error).splitlines()[0]}") from None
-    images = torch.stack(list(_read([path for path, _ in listed.samples], size)))
-    return ImageSet(images, torch.tensor(listed.targets), tuple(listed.classes))
 
 
 def _read(paths: list[str], size: int | None) -> Iterator[Tensor]:
