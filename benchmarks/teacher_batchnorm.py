@@ -1,6 +1,6 @@
 """Which BatchNorm policy should the momentum teacher have? The measurement behind learned/momentum.py.
 
-    AUTOMIX_DATA=... python benchmarks/teacher_batchnorm.py --steps 300 --seeds 3 --out runs/teacher_batchnorm.json
+    AUTOMIX_DATA=... python benchmarks/teacher_batchnorm.py --steps 200 --seeds 3 --out runs/teacher_batchnorm.json
 
 Trains AutoMix with each policy (see cifar_cut.py) and prints the teacher's accuracy on the 2,000 test images. Finished
 cells are kept in the output file and not run again.
@@ -27,7 +27,7 @@ POLICIES = ("averaged", "copied", "batch")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/teacher_batchnorm.json"))
