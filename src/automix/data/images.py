@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from automix.data.shapes import CLASSES, draw_shapes
@@ -92,8 +93,6 @@ def _digits(size: int) -> tuple[ImageSet, ImageSet]:
         import sklearn.datasets
     except ImportError:
         raise ValueError("data 'digits' needs scikit-learn: pip install 'automix[examples]'") from None
-    import torch.nn.functional as F
-
     digits = sklearn.datasets.load_digits()
     pixels = torch.from_numpy(digits.images).unsqueeze(1) * (255 / 16)
     pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", align_corners=False)
@@ -101,7 +100,7 @@ def _digits(size: int) -> tuple[ImageSet, ImageSet]:
     labels = torch.from_numpy(digits.target).long()
     testing = torch.arange(len(labels)) % 3 == 0
     names = tuple(str(digit) for digit in range(10))
-    return tuple(ImageSet(images[part], labels[part], names) for part in (~testing, testing))  # type: ignore[return-value]
+    return ImageSet(images[~testing], labels[~testing], names), ImageSet(images[testing], labels[testing], names)
 
 
 def _folder(
@@ -136,14 +135,14 @@ def _list_split(root: Path, names: tuple[str, ...]) -> Any:
 
 def _read(paths: list[str], size: int | None) -> Iterator[Tensor]:
     import numpy as np
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     expected = None if size is None else (size, size)
     for path in paths:
         try:
             with Image.open(path) as file:
                 image = file.convert("RGB")
-        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        except (OSError, Image.DecompressionBombError) as error:
             raise ValueError(f"{path}: cannot be read as an image ({error})") from None
         if size is not None and image.size != expected:
             image = image.resize((size, size), Image.Resampling.BICUBIC)

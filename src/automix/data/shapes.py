@@ -57,7 +57,9 @@ def _outlines() -> dict[str, Tensor]:
     }
 
 
-CLASSES = tuple(_outlines())
+_OUTLINES = _outlines()
+_RADII = torch.stack(list(_OUTLINES.values())).float()  # (classes, ANGLES)
+CLASSES = tuple(_OUTLINES)
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,11 @@ def _draw(labels: Tensor, size: int, generator: torch.Generator) -> Shapes:
 
 def _coverage(classes: Tensor, size: int, scale: Tensor, x0: Tensor, y0: Tensor, rotation: Tensor) -> Tensor:
     """How much of each pixel the outline covers, (N, S, S) in [0, 1]; the image spans -1 to 1 in both directions."""
-    table = torch.stack(list(_outlines().values())).float()
     place = (torch.arange(size) + 0.5) * (2 / size) - 1
     dx, dy = place.view(1, 1, -1) - x0, place.view(1, -1, 1) - y0
     turn = (torch.atan2(dy, dx) - rotation) / (2 * math.pi)
     entry = (turn * ANGLES).round().long() % ANGLES
-    radius = table[classes].gather(1, entry.flatten(1)).view_as(entry) * scale
+    radius = _RADII[classes].gather(1, entry.flatten(1)).view_as(entry) * scale
     return ((radius - (dx**2 + dy**2).sqrt()) * (size / 2) + 0.5).clamp(0, 1)
 
 
