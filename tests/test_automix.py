@@ -140,7 +140,7 @@ def test_near_the_ends_of_lam_the_pair_is_mixed_as_by_mixup() -> None:
 def test_random_grids_train_the_student_alone() -> None:
     task, (x, y) = make(attention=False), batch()
     out = task(x, y)
-    assert set(out.metrics) == {"loss_mixed", "loss_clean", "lam"}
+    assert set(out.metrics) == {"loss_mixed", "loss_clean", "lam", "mixed_accuracy"}
     assert [group["name"] for group in task.param_groups(lr=0.1)] == ["student"]
     assert set(task.mix(x, lam=0.5).mask.unique().tolist()) == {0.0, 1.0}
 
@@ -156,7 +156,7 @@ def test_joint_training_entangles_the_gradients() -> None:
     task, (x, y) = make(momentum=None, one_hot_loss=False, gamma=0.0), batch()
     out = task(x, y)
     out.loss.backward()
-    assert set(out.metrics) == {"loss_mixed", "loss_lambda", "lam"}
+    assert set(out.metrics) == {"loss_mixed", "loss_lambda", "lam", "mixed_accuracy"}
     assert all(parameter.grad is not None for parameter in task.parameters())
     task.update(0.1)
     assert task.teacher is None

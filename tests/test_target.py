@@ -105,3 +105,13 @@ def test_wrong_input_is_refused_in_one_line(call: "partial[torch.Tensor]", messa
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_accuracy_on_mixed_samples_by_hand() -> None:
+    logits = torch.eye(4)[[0, 1, 2, 3]]  # the answers are 0, 1, 2, 3
+    y_a, y_b = torch.tensor([0, 0, 2, 1]), torch.tensor([1, 1, 2, 0])
+    lam = torch.tensor([0.7, 0.7, 0.9, 0.5])
+    # earned: y_a 0.7, y_b 0.3, both 1, none 0
+    assert MixedTarget(y_a, y_b, lam).accuracy(logits).item() == pytest.approx((0.7 + 0.3 + 1 + 0) / 4)
+    rows = torch.eye(4)
+    assert MixedTarget(rows[y_a], rows[y_b], lam).accuracy(logits).item() == pytest.approx(0.5)

@@ -71,6 +71,20 @@ class MixedTarget:
             target = (target > threshold).to(logits.dtype)
         return F.binary_cross_entropy_with_logits(logits, target)
 
+    def accuracy(self, logits: Tensor) -> Tensor:
+        """The share of the label that the first answer earns: lam if it is y_a, 1 - lam if it is y_b.
+
+        The mean over a mixed batch stays well below the accuracy on clean images: at lam = 0.5 nobody earns more than
+        half. A row earns what it says of the class, 1 for each class that a multi-label row contains.
+        """
+        answer = logits.argmax(dim=1)
+
+        def earned(y: Tensor) -> Tensor:
+            return (y == answer).float() if y.ndim == 1 else y.gather(1, answer.unsqueeze(1)).squeeze(1).float()
+
+        lam = self.lam.float()
+        return (lam * earned(self.y_a) + (1 - lam) * earned(self.y_b)).mean()
+
     def soft(self, num_classes: int | None = None, label_smoothing: float = 0.0) -> Tensor:
         """The mixed label as rows (N, num_classes); `num_classes` may be left out where the labels are rows already."""
         check_smoothing(label_smoothing)
@@ -112,13 +126,19 @@ def is_multi_label(y: Tensor) -> bool:
 # --- randomness ------------------------------------------------------------------------------------------------------
 
 
-def step_generator(seed: int, step: int, rank: int = 0, part: int = 0) -> torch.Generator:
-    """A fresh CPU generator that depends on nothing but its arguments, so that a resumed run draws the same numbers.
+def step_seed(seed: int, step: int, part: int = 0, stream: str = "mixing") -> int:
+    """A seed that depends on nothing but its arguments, so that a resumed run draws the same numbers.
 
-    `part` tells apart several draws within a step, such as the pieces of an accumulated batch.
+    `part` is the piece of the step's batch, counted over all processes: piece p of process r out of n is p * n + r.
+    Two processes, or one that accumulates two pieces, thus draw alike. `stream` keeps apart draws for other purposes.
     """
-    digest = hashlib.blake2b(repr((seed, step, rank, part)).encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    digest = hashlib.blake2b(repr((stream, seed, step, part)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def step_generator(seed: int, step: int, part: int = 0, stream: str = "mixing") -> torch.Generator:
+    """A fresh CPU generator seeded by `step_seed`."""
+    return torch.Generator().manual_seed(step_seed(seed, step, part, stream))
 
 
 def draw_lam(

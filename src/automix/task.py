@@ -37,7 +37,8 @@ class StepOutput:
     """What a task returns for a batch.
 
     `loss` is what to back-propagate, `logits` the student's answer to the mixed batch, `metrics` detached scalars by
-    name (loss terms, lam); they stay on the device, so that looking at them every step does not slow training down.
+    name (loss terms, lam, the accuracy on the MIXED batch); they stay on the device, so that looking at them every step
+    does not slow training down.
     """
 
     loss: Tensor
@@ -100,8 +101,8 @@ class Task(nn.Module, ABC):
 
     def _next_generator(self) -> torch.Generator:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        rank = torch.distributed.get_rank() if distributed else 0
-        generator = step_generator(self.seed, self.step, rank, self._calls)
+        rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if distributed else (0, 1)
+        generator = step_generator(self.seed, self.step, part=self._calls * world + rank)
         self._calls += 1
         if self._calls == _FORGOTTEN_UPDATE:
             warnings.warn(
@@ -193,7 +194,7 @@ class MixTask(Task):
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         mixed = self.make_mixed(x, y, lam=None, index=None, generator=generator)
         losses, logits = self.classification_loss(x, y, mixed)
-        return step_output(losses, logits, lam=mixed.target.lam.mean())
+        return step_output(losses, logits, mixed.target)
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
@@ -220,7 +221,8 @@ def _options_of(mix: Callable[..., Mixed]) -> Iterator[str]:
     return (name for name in inspect.signature(mix).parameters if name not in given_by_the_task)
 
 
-def step_output(losses: dict[str, Tensor], logits: Tensor, **metrics: Tensor) -> StepOutput:
-    """The sum of the loss terms, with each of them among the metrics."""
+def step_output(losses: dict[str, Tensor], logits: Tensor, target: MixedTarget) -> StepOutput:
+    """The sum of the loss terms; each of them, lam and the accuracy on the mixed batch are among the metrics."""
+    metrics = {**losses, "lam": target.lam.mean(), "mixed_accuracy": target.accuracy(logits.detach())}
     loss = torch.stack(list(losses.values())).sum()
-    return StepOutput(loss, logits.detach(), {name: value.detach() for name, value in {**losses, **metrics}.items()})
+    return StepOutput(loss, logits.detach(), {name: value.detach() for name, value in metrics.items()})

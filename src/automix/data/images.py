@@ -74,7 +74,7 @@ def _choose(labels: Tensor, total: int, classes: int | None, per_class: int | No
     """Positions, in order, of `per_class` images of each of the first `classes` of `total` classes."""
     if classes is not None and not 1 <= classes <= total:
         raise ValueError(f"classes={classes}: accepted are 1 to {total}")
-    order = torch.randperm(len(labels), generator=step_generator(seed, 0))
+    order = torch.randperm(len(labels), generator=step_generator(seed, 0, stream="subset"))
     members = [order[labels[order] == label] for label in range(classes or total)]
     fewest = min(len(member) for member in members)
     if per_class is not None and not 1 <= per_class <= fewest:

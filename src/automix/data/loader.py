@@ -10,8 +10,6 @@ from torch import Tensor
 from automix.data.images import ImageSet
 from automix.mixing import step_generator
 
-_ORDER, _AUGMENT = 0, 1  # what a generator is for; keeps the draws of order and augmentation apart
-
 
 class MemoryLoader:
     """Training batches: each epoch in a new order, incomplete batches left out, pixels normalised, channels last.
@@ -41,7 +39,7 @@ class MemoryLoader:
         """Images (N, 3, H, W) and labels (N,) of training step 0, 1, ..."""
         epoch, position = divmod(step, len(self))
         chosen = self._order_of(epoch)[position * self.batch_size : (position + 1) * self.batch_size]
-        generator = step_generator(self.seed, step, part=_AUGMENT)
+        generator = step_generator(self.seed, step, stream="augment")
         corner = torch.randint(2 * self.padding + 1, (2, self.batch_size), generator=generator)
         flip = (torch.rand(self.batch_size, generator=generator) < 0.5) & self.flip
         size = (self.data.images.shape[-2], self.data.images.shape[-1])
@@ -55,7 +53,7 @@ class MemoryLoader:
 
     def _order_of(self, epoch: int) -> Tensor:
         if self._order is None or self._order[0] != epoch:
-            generator = step_generator(self.seed, epoch, part=_ORDER)
+            generator = step_generator(self.seed, epoch, stream="order")
             self._order = (epoch, torch.randperm(len(self.data), generator=generator))
         return self._order[1]
 

@@ -77,7 +77,7 @@ def draw_shapes(count: int, size: int = 32, seed: int = 0) -> Shapes:
     parts = []
     for start in range(0, count, CHUNK):
         labels = torch.arange(start, min(start + CHUNK, count)) % len(CLASSES)
-        parts.append(_draw(labels, size, step_generator(seed, start)))
+        parts.append(_draw(labels, size, step_generator(seed, start, stream="shapes")))
     fields = (torch.cat([getattr(part, name) for part in parts]) for name in ("images", "labels", "boxes", "masks"))
     return Shapes(*fields)
 

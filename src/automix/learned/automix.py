@@ -103,7 +103,7 @@ class AutoMix(Task):
             mixed_k = self._mix(x, y, z, k, generator)
             losses["loss_generation"] = self.criterion(mixed_k.target, self.teacher(mixed_k.x))
             losses["loss_lambda"] = self._lambda_loss(mixed_k)
-        return step_output(losses, logits, lam=q.lam.mean())
+        return step_output(losses, logits, mixed_q.target)
 
     def _joint_step(self, x: Tensor, y: Tensor, pairs: Pairs, generator: torch.Generator) -> StepOutput:
         with batch_norm_hint(x):
@@ -111,7 +111,7 @@ class AutoMix(Task):
         mixed = self._mix(x, y, z, pairs, generator)
         losses, logits = self.classification_loss(x, y, mixed)
         losses["loss_lambda"] = self._lambda_loss(mixed)
-        return step_output(losses, logits, lam=pairs.lam.mean())
+        return step_output(losses, logits, mixed.target)
 
     def _lambda_loss(self, mixed: Mixed) -> Tensor:
         """l_lambda (Eq. 7), for each mask and then averaged; gamma falls linearly to 0 over the training."""
