@@ -18,7 +18,7 @@ from cifar_cut import BATCH_SIZE, load, narrow_resnet, training_steps
 from torch import nn
 
 import automix
-from automix.data import MemoryLoader
+from automix.data import BatchPlan, MemoryLoader
 
 
 def main() -> None:
@@ -27,7 +27,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    loader = MemoryLoader(load()[0], BATCH_SIZE)
+    train = load()[0]
+    loader = MemoryLoader(train, BatchPlan(len(train), BATCH_SIZE))
     images = loader.normalise(loader.data.images[::20])
     print("| start | step | spread at lam 0.2, 0.5, 0.8 | mean at lam 0.2, 0.5, 0.8 |\n| --- | --- | --- | --- |")
     for start in ("normalised", "raw", "reference"):

@@ -20,7 +20,7 @@ import torch
 from cifar_cut import BATCH_SIZE, accuracy, load, narrow_resnet, training_steps
 
 import automix
-from automix.data import ImageSet, MemoryLoader
+from automix.data import BatchPlan, ImageSet, MemoryLoader
 
 POLICIES = ("averaged", "copied", "batch")
 
@@ -67,7 +67,7 @@ class WithPolicy(automix.AutoMix):
 
 def run(policy: str, train: ImageSet, test: ImageSet, steps: int, seed: int) -> dict[str, float]:
     torch.manual_seed(seed)
-    loader = MemoryLoader(train, BATCH_SIZE, seed=seed)
+    loader = MemoryLoader(train, BatchPlan(len(train), BATCH_SIZE, seed=seed))
     task = WithPolicy(narrow_resnet(), seed=seed)
     assert task.teacher is not None
     task.policy = policy

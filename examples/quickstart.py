@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import automix
-from automix.data import MemoryLoader, load_images
+from automix.data import BatchPlan, MemoryLoader, load_images
 
 
 def main() -> None:
@@ -36,7 +36,8 @@ def main() -> None:
 def train(method: str, epochs: int, seed: int, out: Path) -> None:
     torch.manual_seed(seed)
     train_set, test_set = load_images("digits", per_class=30)
-    loader = MemoryLoader(train_set, batch_size=100, padding=2, flip=False, seed=seed)
+    plan = BatchPlan(len(train_set), batch_size=100, seed=seed)
+    loader = MemoryLoader(train_set, plan, padding=2, flip=False)
     x_test, y_test = loader.normalise(test_set.images), test_set.labels
     model = automix.create_model("resnet18", num_classes=10, image_size=16, channels=(16, 32, 64, 128))
     task = automix.create_task(method, model, seed=seed)  # AutoMix

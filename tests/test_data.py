@@ -10,8 +10,8 @@ import torch
 import torchvision.transforms.v2.functional as TF
 from PIL import Image
 
-from automix.data import ImageSet, MemoryLoader, load_images
-from automix.data.loader import crop_and_flip
+from automix.data import BatchPlan, ImageSet, MemoryLoader, load_images
+from automix.data.crops import crop_and_flip
 
 
 def numbered(count: int = 12, classes: int = 3, size: int = 6) -> ImageSet:
@@ -75,7 +75,7 @@ def test_subsets() -> None:
 
 
 def test_an_epoch_shows_every_image_once_and_the_next_in_another_order() -> None:
-    loader = MemoryLoader(numbered(), batch_size=4, padding=0, flip=False)
+    loader = MemoryLoader(numbered(), BatchPlan(12, 4), padding=0, flip=False)
     assert len(loader) == 3
     values = [(loader.batch(step)[0][:, 0, 0, 0] * loader.std[0] + loader.mean[0]) * 255 for step in range(6)]
     first, second = (torch.cat(values[i : i + 3]).round().int().tolist() for i in (0, 3))
@@ -85,7 +85,7 @@ def test_an_epoch_shows_every_image_once_and_the_next_in_another_order() -> None
 
 def test_a_batch_is_a_function_of_seed_and_step() -> None:
     data = load_images("digits")[0]
-    loader, fresh, other = (MemoryLoader(data, 50, seed=seed) for seed in (0, 0, 1))
+    loader, fresh, other = (MemoryLoader(data, BatchPlan(len(data), 50, seed=seed)) for seed in (0, 0, 1))
     batches = [loader.batch(step) for step in range(40)]
     x, y = fresh.batch(35)  # resumed in the middle of the second epoch
     assert torch.equal(x, batches[35][0])
@@ -106,7 +106,7 @@ def test_crop_and_flip_are_torchvisions() -> None:
 
 def test_training_images_are_normalised() -> None:
     data = load_images("shapes", image_size=16, per_class=100)[0]
-    pixels = MemoryLoader(data, 100).normalise(data.images)
+    pixels = MemoryLoader(data, BatchPlan(len(data), 100)).normalise(data.images)
     torch.testing.assert_close(pixels.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(pixels.std(dim=(0, 2, 3)), torch.ones(3), atol=1e-4, rtol=0)
 
@@ -116,13 +116,15 @@ def test_training_images_are_normalised() -> None:
     [
         (
             lambda: load_images("nonsense"),
-            "data 'nonsense' is unknown: accepted are digits, shapes, or an existing folder",
+            "data 'nonsense' is unknown: accepted are digits, shapes, .*, an existing folder",
         ),
         (lambda: load_images("digits", image_size=0), "image_size=0: accepted"),
         (lambda: load_images("digits", classes=11), "classes=11: accepted are 1 to 10"),
         (lambda: load_images("digits", per_class=10_000), "per_class=10000: accepted are 1 to 1"),
-        (lambda: MemoryLoader(numbered(), 13), "batch_size=13: accepted are 1 to 12"),
-        (lambda: MemoryLoader(numbered(), 4, padding=-1), "padding=-1: accepted is a number of pixels >= 0"),
+        (lambda: MemoryLoader(numbered(), BatchPlan(11, 4)), "the plan counts 11 images, the training set has 12"),
+        (lambda: MemoryLoader(numbered(), BatchPlan(12, 4), padding=-1), "padding=-1: accepted is a number of pixels"),
+        (lambda: MemoryLoader(numbered(), BatchPlan(12, 4), crop="x"), "crop='x': accepted are none, pad, resized"),  # type: ignore[arg-type]
+        (lambda: next(MemoryLoader(numbered(), BatchPlan(12, 4)).test_batches()), "the loader has no test set"),
     ],
 )
 def test_wrong_input_is_refused(call: Any, message: str) -> None:
@@ -132,8 +134,9 @@ def test_wrong_input_is_refused(call: Any, message: str) -> None:
 
 
 def test_wrong_folders_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "half" / "test").mkdir(parents=True)
     with pytest.raises(ValueError, match="no folder train in it; accepted is train/<class>/"):
-        load_images(tmp_path)
+        load_images(tmp_path / "half")
     write_folder(tmp_path / "mixed", sizes=(8, 9))
     with pytest.raises(ValueError, match=r"1.png: 9 x 9 px, the first is \(8, 8\): pass image_size"):
         load_images(tmp_path / "mixed")

@@ -1,0 +1,108 @@
+"""The part of a recipe that concerns pixels, and the transforms that it means for images that are streamed."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, for everything that is streamed
+POLICIES = ("original", "originalr", "v0", "v0r", "3a")  # timm's names of AutoAugment
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Sizes, crops and colours.
+
+    - `train_size`, `test_size`: pixels; None trains on images as they are (224 px where that is more than 64) and tests
+      at the size of training. `test_crop`: the share of the short side that a test image's crop keeps.
+    - `crop`: "pad" (random crop out of the padded image, an eighth of its size on every side: 4 px for 32),
+      "resized" (RandomResizedCrop) or "none"; `flip`: mirror every other image.
+    - `rand_augment`: magnitude/deviation as in the paper's tables, for instance "9/0.5"; `auto_augment`: timm's name
+      of a policy, for instance "original". Either switches `color_jitter` off, as in timm.
+    - `erasing`: probability of RandomErasing; `repeats`: draws of each image in a row (repeated augmentation).
+    """
+
+    train_size: int | None = None
+    test_size: int | None = None
+    test_crop: float = 1.0
+    crop: Literal["none", "pad", "resized"] = "pad"
+    flip: bool = True
+    rand_augment: str | None = None
+    auto_augment: str | None = None
+    color_jitter: float = 0.0
+    erasing: float = 0.0
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("train_size", "test_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}: accepted is a number of pixels >= 1")
+        if not 0 < self.test_crop <= 1:
+            raise ValueError(f"test_crop={self.test_crop}: accepted is a share in (0, 1]")
+        if self.crop not in ("none", "pad", "resized"):
+            raise ValueError(f"crop={self.crop!r}: accepted are none, pad, resized")
+        if self.rand_augment is not None and self.auto_augment is not None:
+            raise ValueError("rand_augment and auto_augment: accepted is one of them")
+        if self.color_jitter < 0:
+            raise ValueError(f"color_jitter={self.color_jitter}: accepted is a number >= 0")
+        if not 0 <= self.erasing <= 1:
+            raise ValueError(f"erasing={self.erasing}: accepted is a probability from 0 to 1")
+        if self.repeats < 1:
+            raise ValueError(f"repeats={self.repeats}: accepted is a whole number >= 1")
+        self.policy()
+
+    def policy(self) -> str | None:
+        """What timm calls the RandAugment or AutoAugment that is asked for."""
+        if self.rand_augment is None:
+            if self.auto_augment is not None and self.auto_augment.split("-")[0] not in POLICIES:
+                raise ValueError(f"auto_augment={self.auto_augment!r}: accepted are {', '.join(POLICIES)}")
+            return self.auto_augment
+        number = r"\d+(?:\.\d+)?"
+        found = re.fullmatch(f"({number})/({number})", self.rand_augment)
+        if found is None:
+            raise ValueError(f"rand_augment={self.rand_augment!r}: accepted is magnitude/deviation, for instance 9/0.5")
+        return f"rand-m{found[1]}-mstd{found[2]}-inc1"
+
+    def of_pixels(self) -> list[str]:
+        """The names of what is asked for that works on one image at a time, beyond crop and flip."""
+        names = ("rand_augment", "auto_augment", "color_jitter", "erasing")
+        return [name for name in names if getattr(self, name)]
+
+
+def pad_of(size: int) -> int:
+    """Pixels around an image of `size` that is cropped out of its padded self: 4 for CIFAR's 32."""
+    return size // 8
+
+
+def train_transform(augmentation: Augmentation, size: int) -> Any:
+    """timm's training transform; crops other than RandomResizedCrop are torchvision's."""
+    from timm.data import create_transform
+    from torchvision import transforms
+
+    flip = 0.5 if augmentation.flip else 0.0
+    first, colours, last = create_transform(
+        size,
+        is_training=True,
+        hflip=flip,
+        color_jitter=augmentation.color_jitter or None,
+        auto_augment=augmentation.policy(),
+        interpolation="bicubic",
+        mean=MEAN,
+        std=STD,
+        re_prob=augmentation.erasing,
+        re_mode="pixel",
+        separate=True,
+    )
+    if augmentation.crop != "resized":
+        steps = [transforms.Resize(size, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(size)]
+        if augmentation.crop == "pad":
+            steps.append(transforms.RandomCrop(size, padding=pad_of(size)))
+        first = transforms.Compose([*steps, transforms.RandomHorizontalFlip(flip)])
+    return transforms.Compose([first, colours, last])
+
+
+def test_transform(augmentation: Augmentation, size: int) -> Any:
+    """timm's test transform: short side to size / test_crop, centre crop."""
+    from timm.data import create_transform
+
+    return create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic", mean=MEAN, std=STD)

@@ -1,0 +1,29 @@
+"""The datasets that need no files: `digits` (scikit-learn's) and `shapes` (drawn from a seed)."""
+
+import torch
+import torch.nn.functional as F
+
+from automix.data.images import ImageSet
+from automix.data.shapes import CLASSES, draw_shapes
+
+
+def digits(size: int) -> tuple[ImageSet, ImageSet]:
+    """scikit-learn's 1,797 handwritten digits, enlarged from 8 x 8; every third one is for testing."""
+    try:
+        import sklearn.datasets
+    except ImportError:
+        raise ValueError("data 'digits' needs scikit-learn: pip install 'automix[examples]'") from None
+    data = sklearn.datasets.load_digits()
+    pixels = torch.from_numpy(data.images).unsqueeze(1) * (255 / 16)
+    pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", align_corners=False)
+    images = pixels.round().byte().repeat(1, 3, 1, 1)
+    labels = torch.from_numpy(data.target).long()
+    testing = torch.arange(len(labels)) % 3 == 0
+    names = tuple(str(digit) for digit in range(10))
+    return ImageSet(images[~testing], labels[~testing], names), ImageSet(images[testing], labels[testing], names)
+
+
+def shapes(size: int) -> tuple[ImageSet, ImageSet]:
+    """5,040 images for training and 1,920 for testing."""
+    train, test = draw_shapes(5040, size, seed=0), draw_shapes(1920, size, seed=1)
+    return ImageSet(train.images, train.labels, CLASSES), ImageSet(test.images, test.labels, CLASSES)

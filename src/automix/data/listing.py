@@ -1,0 +1,88 @@
+"""A dataset on disk: a list of image files with their labels, read when they are wanted."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from automix.data.choose import choose_subset
+from automix.data.images import ImageSet, fit
+
+CHUNK = 64  # images that a thread reads at a time
+
+
+class BadImage(ValueError):  # noqa: N818  (what it is, not what Python calls such a thing)
+    """A file that cannot be read as an image. Says so in one line, from a loader's worker process too.
+
+    A worker's exception is made anew in the main process, of the same class and with the whole traceback as its
+    message. Its last line is the message proper.
+    """
+
+    def __init__(self, message: str) -> None:
+        last = (message.strip().splitlines() or [""])[-1]
+        super().__init__(last.removeprefix(f"{type(self).__module__}.{type(self).__qualname__}: "))
+
+
+def read_image(file: Any, name: str | None = None) -> Any:
+    """The path or open file as PIL's RGB image; `name` is what an error calls it."""
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadImage(f"{name or file}: cannot be read as an image ({reason})") from None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """`paths` of N images, `labels` (N,) int64, the names of the classes, and where known the objects' `boxes`.
+
+    Boxes are (N, 4) float: x0 y0 x1 y1 in pixels of the file, x1 and y1 exclusive.
+    """
+
+    paths: tuple[str, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+    boxes: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, index: int) -> tuple[Any, int]:
+        """Image `index` as PIL's, and its label."""
+        return read_image(self.paths[index]), int(self.labels[index])
+
+    def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "Listing":
+        """The first `classes` classes, and `per_class` images of each, drawn by `seed`."""
+        chosen = choose_subset(self.labels, len(self.classes), classes, per_class, seed)
+        paths = tuple(self.paths[i] for i in chosen.tolist())
+        boxes = None if self.boxes is None else self.boxes[chosen]
+        return Listing(paths, self.labels[chosen], self.classes[:classes], boxes)
+
+    def in_memory(self, size: int | None = None, crop: float = 1.0) -> ImageSet:
+        """All images, in order, brought to `size` by `fit`; without a size they must be equally large already."""
+        import numpy as np
+
+        first = read_image(self.paths[0])
+        width, height = first.size if size is None else (size, size)
+        pixels = np.empty((len(self), 3, height, width), dtype=np.uint8)
+
+        def load(start: int) -> None:
+            for index, path in enumerate(self.paths[start : start + CHUNK], start):
+                image = read_image(path)
+                if size is not None:
+                    image = fit(image, image.size, size, crop)
+                elif image.size != first.size:
+                    found = f"{image.width} x {image.height} px, the first is {first.size}"
+                    raise ValueError(f"{path}: {found}: pass image_size=...")
+                pixels[index] = np.moveaxis(np.asarray(image), 2, 0)
+
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # PIL decodes without holding Python's lock
+            for _ in pool.map(load, range(0, len(self), CHUNK)):
+                pass
+        return ImageSet(torch.from_numpy(pixels), self.labels, self.classes)

@@ -1,0 +1,368 @@
+"""Plans, crops, both loaders, and open_data that chooses between them."""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+import torchvision.transforms as T
+import torchvision.transforms.functional as TF
+from PIL import Image
+from timm.data.distributed_sampler import RepeatAugSampler
+from torch import Tensor
+
+from automix.data import Augmentation, BatchPlan, ImageSet, MemoryLoader, StreamLoader, open_data
+from automix.data.crops import draw_boxes, resized_crops
+
+STRONG = Augmentation(train_size=20, crop="resized", rand_augment="9/0.5", erasing=0.5)
+
+
+def photos(root: Path, per_class: int = 8) -> Path:
+    """Three classes of noise, 30 x 40 px, in train/ and test/."""
+    noise = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for name in ("ant", "bee", "cat"):
+            (root / split / name).mkdir(parents=True)
+            for i in range(per_class):
+                pixels = noise.integers(256, size=(30, 40, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{i}.png")
+    return root
+
+
+def as_list(batches: Any) -> list[tuple[Tensor, Tensor]]:
+    return list(batches)
+
+
+def same(first: list[tuple[Tensor, Tensor]], second: list[tuple[Tensor, Tensor]]) -> bool:
+    pairs = zip(first, second, strict=True)
+    return all(torch.equal(x, other_x) and torch.equal(y, other_y) for (x, y), (other_x, other_y) in pairs)
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_has_each_image_once_and_leaves_the_incomplete_batch_out() -> None:
+    plan = BatchPlan(23, 5, seed=3)
+    assert plan.steps_per_epoch == 4
+    epochs = [torch.cat([plan.indices(step) for step in range(start, start + 4)]) for start in (0, 4)]
+    for epoch in epochs:
+        assert len(epoch.unique()) == 20
+    assert not torch.equal(epochs[0], epochs[1])
+    assert torch.equal(BatchPlan(23, 5, seed=3).indices(6), plan.indices(6))
+    assert not torch.equal(BatchPlan(23, 5, seed=4).indices(6), plan.indices(6))
+
+
+def test_processes_and_pieces_make_the_same_parts_of_the_same_batch() -> None:
+    whole = BatchPlan(40, 12).indices(4)
+    processes = [BatchPlan(40, 12, rank=rank, world=4) for rank in range(4)]
+    pieces = BatchPlan(40, 12, pieces=4)
+    both = [BatchPlan(40, 12, rank=rank, world=2, pieces=2) for rank in range(2)]
+    parts = {plan.part(0): plan.indices(4, 0) for plan in processes}
+    assert parts.keys() == {0, 1, 2, 3}
+    for piece in range(4):
+        assert torch.equal(pieces.indices(4, piece), parts[pieces.part(piece)])
+    for plan in both:
+        for piece in range(2):
+            assert torch.equal(plan.indices(4, piece), parts[plan.part(piece)])
+    assert torch.equal(torch.stack([parts[part] for part in range(4)], dim=1).flatten(), whole)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_repeats_are_timms(world: int) -> None:
+    order = torch.cat([BatchPlan(24, 6).indices(step) for step in range(4)])
+    for rank in range(world):
+        plan = BatchPlan(24, 6, repeats=3, rank=rank, world=world)
+        ours = torch.cat([plan.indices(step) for step in range(plan.steps_per_epoch)])
+        timms = RepeatAugSampler(range(24), num_replicas=world, rank=rank, shuffle=False, selected_round=0)
+        assert torch.equal(ours, order[torch.tensor(list(timms))])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: BatchPlan(10, 0), "batch_size=0: accepted are 1 to 10, the number of training images"),
+        (lambda: BatchPlan(10, 11), "batch_size=11: accepted are 1 to 10"),
+        (lambda: BatchPlan(10, 9, world=2, pieces=2), r"batch_size=9: accepted are multiples of 4, .* 2 x pieces 2"),
+        (lambda: BatchPlan(10, 2, repeats=0), "repeats=0: accepted is a whole number >= 1"),
+        (lambda: BatchPlan(10, 2, rank=2, world=2), "rank=2: accepted are 0 to 1"),
+        (lambda: Augmentation(rand_augment="9"), "rand_augment='9': accepted is magnitude/deviation"),
+        (lambda: Augmentation(auto_augment="x"), "auto_augment='x': accepted are original"),
+        (lambda: Augmentation(auto_augment="v0", rand_augment="9/0.5"), "accepted is one of them"),
+        (lambda: Augmentation(test_crop=0), "test_crop=0: accepted is a share"),
+        (lambda: Augmentation(train_size=0), "train_size=0: accepted is a number of pixels >= 1"),
+        (lambda: Augmentation(erasing=2), "erasing=2: accepted is a probability"),
+        (lambda: Augmentation(crop="x"), "crop='x': accepted are none, pad, resized"),  # type: ignore[arg-type]
+        (
+            lambda: open_data("digits", STRONG, batch_size=4),
+            "rand_augment on data 'digits': accepted are crop and flip",
+        ),
+        (lambda: open_data("digits", Augmentation(), batch_size=4, classes=11), "classes=11: accepted are 1 to 10"),
+    ],
+)
+def test_wrong_input_is_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+# --- crops of a batch ------------------------------------------------------------------------------------------------
+
+
+def test_resized_crops_are_torchvisions() -> None:
+    x = torch.randint(256, (6, 3, 20, 24), dtype=torch.uint8)
+    boxes = torch.tensor([[0, 0, 20, 24], [3, 5, 7, 9], [13, 0, 7, 24], [0, 23, 20, 1], [19, 23, 1, 1], [4, 4, 12, 16]])
+    flip = torch.tensor([False, True, False, True, False, True])
+    ours = resized_crops(x, boxes, flip, (20, 24))
+    for i, (top, left, height, width) in enumerate(boxes.tolist()):
+        expected = TF.resized_crop(x[i].float(), top, left, height, width, [20, 24], antialias=False)
+        torch.testing.assert_close(ours[i], TF.hflip(expected) if flip[i] else expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("size", [(64, 64), (40, 90)])
+def test_boxes_are_distributed_as_torchvisions(size: tuple[int, int]) -> None:
+    ours = draw_boxes(3000, size, torch.Generator().manual_seed(1)).double()
+    image = torch.zeros(3, *size)
+    scale, ratio = [0.08, 1.0], [3 / 4, 4 / 3]
+    drawn = [T.RandomResizedCrop.get_params(image, scale, ratio) for _ in range(3000)]
+    theirs = torch.tensor(drawn, dtype=torch.float64)
+    for of in (lambda b: b[:, 2] * b[:, 3], lambda b: b[:, 3] / b[:, 2], lambda b: b[:, 0], lambda b: b[:, 1]):
+        assert scipy.stats.ks_2samp(of(ours), of(theirs)).pvalue > 0.005
+    assert (ours[:, 2:] >= 1).all()
+    assert (ours[:, 0] + ours[:, 2]).max() == size[0]
+    assert (ours[:, 1] + ours[:, 3]).max() == size[1]
+
+
+def test_a_box_that_never_fits_is_replaced_by_torchvisions() -> None:
+    wide = (10, 400)
+    ours = draw_boxes(5, wide, torch.Generator().manual_seed(0), scale=(0.9, 1.0))
+    theirs = T.RandomResizedCrop.get_params(torch.zeros(3, *wide), [0.9, 1.0], [3 / 4, 4 / 3])
+    assert ours.tolist() == [list(theirs)] * 5
+
+
+# --- in memory -------------------------------------------------------------------------------------------------------
+
+
+def noise_set(count: int = 60, size: int = 12) -> ImageSet:
+    images = torch.randint(256, (count, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
+    return ImageSet(images, torch.arange(count) // 2 % 5, tuple("abcde"))
+
+
+@pytest.mark.parametrize("crop", ["none", "pad", "resized"])
+def test_two_processes_and_two_pieces_in_memory_see_the_same(crop: Any) -> None:
+    data = noise_set()
+    pieces = MemoryLoader(data, BatchPlan(60, 20, pieces=2), crop=crop)
+    processes = [MemoryLoader(data, BatchPlan(60, 20, rank=rank, world=2), crop=crop) for rank in range(2)]
+    ours = as_list(pieces.batches(1, 5))
+    theirs = [batch for step in range(1, 5) for loader in processes for batch in loader.batches(step, step + 1)]
+    assert len(ours) == 8
+    assert same(ours, theirs)
+    assert same(ours[4:], as_list(pieces.batches(3, 5)))
+    assert ours[0][0].shape == (10, 3, 12, 12)
+    assert ours[0][0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_images_in_memory_are_not_changed_and_crops_are() -> None:
+    data = noise_set()
+    before = data.images.clone()
+    plain = MemoryLoader(data, BatchPlan(60, 30), crop="none", flip=False)
+    x, _ = plain.batch(0)
+    assert torch.equal(x, plain.normalise(data.images[plain.plan.indices(0)]))
+    for crop in ("pad", "resized"):
+        other = MemoryLoader(data, BatchPlan(60, 30), crop=crop, flip=False)  # type: ignore[arg-type]
+        differs = (other.batch(0)[0] != x).flatten(1).any(dim=1)
+        assert differs.float().mean() > 0.8
+    assert torch.equal(data.images, before)
+
+
+def test_statistics_are_those_of_the_pixels() -> None:
+    data = noise_set(7)
+    mean, std = data.statistics()
+    pixels = data.images.double() / 255
+    torch.testing.assert_close(mean, pixels.mean(dim=(0, 2, 3)).float())
+    torch.testing.assert_close(std, pixels.std(dim=(0, 2, 3)).float())
+
+
+def test_a_preview_shows_many_classes() -> None:
+    data = noise_set()
+    x, y = MemoryLoader(data, BatchPlan(60, 20), test=data).preview(7)
+    assert y.tolist() == [0, 1, 2, 3, 4, 0, 1]
+    x_all, _ = next(MemoryLoader(data, BatchPlan(60, 60), test=data).test_batches())
+    assert torch.equal(x, x_all[[0, 2, 4, 6, 8, 1, 3]])
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def test_any_number_of_workers_gives_the_same_batches(tmp_path: Path) -> None:
+    loaders = [open_data(str(photos(tmp_path)), STRONG, batch_size=6, pieces=2, workers=0).loader]
+    loaders += [open_data(str(tmp_path), STRONG, batch_size=6, pieces=2, workers=workers).loader for workers in (1, 2)]
+    random.seed(3)
+    np.random.seed(3)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index, union-attr]
+    none, one, two = (as_list(loader.batches(0, 8)) for loader in loaders)
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index, union-attr]
+    assert before == after
+    assert len(none) == 16
+    assert same(none, one)
+    assert same(none, two)
+    assert same(none[10:], as_list(loaders[2].batches(5, 8)))  # resumed in the middle of the second epoch
+    abandoned = loaders[2].batches(0, 8)
+    assert same(none[:1], [next(abandoned)])
+    assert same(none[6:], as_list(loaders[2].batches(3, 8)))
+    with pytest.raises(RuntimeError, match="the older call cannot go on"):
+        as_list(abandoned)
+    x, y = none[0]
+    assert x.shape == (3, 3, 20, 20)
+    assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    assert two[0][0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_two_processes_and_two_pieces_on_a_stream_see_the_same(tmp_path: Path) -> None:
+    def loader(**options: int) -> Any:
+        return open_data(str(tmp_path), STRONG, batch_size=6, workers=0, seed=4, **options).loader
+
+    photos(tmp_path)
+    processes = [loader(rank=rank, world=2) for rank in range(2)]
+    theirs = [batch for step in range(3) for process in processes for batch in process.batches(step, step + 1)]
+    assert same(as_list(loader(pieces=2).batches(0, 3)), theirs)
+    assert not same(as_list(loader(pieces=2).batches(0, 3)), as_list(loader(pieces=2).batches(3, 6)))
+
+
+def test_repeats_of_an_image_are_augmented_differently(tmp_path: Path) -> None:
+    augmentation = Augmentation(train_size=20, crop="resized", erasing=0.1, repeats=3)
+    data = open_data(str(photos(tmp_path)), augmentation, batch_size=6, workers=0)
+    x, y = next(iter(data.loader.batches(0, 1)))
+    assert y[0] == y[1] == y[2]
+    assert not torch.equal(x[0], x[1])
+
+
+@pytest.mark.parametrize("crop", ["none", "pad", "resized"])
+def test_streamed_pixels_are_those_of_the_files(tmp_path: Path, crop: Any) -> None:
+    """An image of one colour keeps it through crops; RandomErasing and the colours are timm's."""
+    for split in ("train", "test"):
+        for name, value in (("dark", 60), ("light", 180)):
+            (tmp_path / split / name).mkdir(parents=True)
+            Image.new("RGB", (90, 70), (value, value, value)).save(tmp_path / split / name / "0.png")
+    data = open_data(str(tmp_path), Augmentation(train_size=65, test_size=50, crop=crop), batch_size=2, workers=0)
+    assert isinstance(data.loader, StreamLoader)
+    assert data.image_size == 65
+    x, y = next(iter(data.loader.batches(0, 1)))
+    values = (torch.tensor([60.0, 180.0])[y].view(-1, 1) / 255 - data.loader.mean) / data.loader.std
+    torch.testing.assert_close(x[:, :, 32, 32], values, atol=1e-5, rtol=0)
+    inside = (x - values.view(2, 3, 1, 1)).abs().amax(dim=(1, 2, 3)) < 1e-5
+    assert inside.all() or crop == "pad"
+    x_test, _ = data.loader.preview(2)
+    assert x_test.shape == (2, 3, 50, 50)
+
+
+def test_a_broken_image_is_named_in_one_line(tmp_path: Path) -> None:
+    broken = photos(tmp_path) / "train" / "bee" / "3.png"
+    broken.write_bytes(broken.read_bytes()[:200])
+    for workers in (0, 2):
+        with pytest.raises(ValueError, match=r"bee.3.png: cannot be read as an image") as error:
+            as_list(open_data(str(tmp_path), STRONG, batch_size=12, workers=workers).loader.batches(0, 2))
+        assert str(error.value).startswith(str(broken))
+        assert "\n" not in str(error.value)
+
+
+# --- test sets -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("augmentation", [Augmentation(train_size=16), STRONG])
+def test_processes_share_the_test_set(tmp_path: Path, augmentation: Augmentation) -> None:
+    photos(tmp_path, per_class=7)
+
+    def share(rank: int, world: int) -> tuple[Tensor, Tensor]:
+        data = open_data(str(tmp_path), augmentation, batch_size=4, rank=rank, world=world, workers=0)
+        parts = as_list(data.loader.test_batches())
+        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
+    x, y = share(0, 1)
+    assert y.tolist() == [0] * 7 + [1] * 7 + [2] * 7
+    for rank in range(2):
+        x_share, y_share = share(rank, 2)
+        assert torch.equal(x_share, x[rank::2])
+        assert torch.equal(y_share, y[rank::2])
+
+
+def test_test_images_are_cut_as_timm_does_in_memory_too(tmp_path: Path) -> None:
+    photos(tmp_path)
+    small = Augmentation(train_size=16, test_size=20, test_crop=0.8)
+    memory, stream = (
+        open_data(str(tmp_path), augmentation, batch_size=4, workers=0).loader
+        for augmentation in (small, Augmentation(train_size=16, test_size=20, test_crop=0.8, erasing=0.1))
+    )
+    assert isinstance(memory, MemoryLoader)
+    assert isinstance(stream, StreamLoader)
+    pixels = [
+        loader.preview(5)[0] * loader.std.view(3, 1, 1) + loader.mean.view(3, 1, 1) for loader in (memory, stream)
+    ]
+    torch.testing.assert_close(pixels[0], pixels[1], atol=1e-5, rtol=0)
+
+
+# --- open_data -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "kind", "size"),
+    [
+        (Augmentation(), MemoryLoader, 30),  # the short side of the files
+        (Augmentation(train_size=64), MemoryLoader, 64),
+        (Augmentation(train_size=65), StreamLoader, 65),
+        (Augmentation(auto_augment="original"), StreamLoader, 30),
+        (Augmentation(color_jitter=0.4), StreamLoader, 30),
+    ],
+)
+def test_small_images_are_held_in_memory(tmp_path: Path, augmentation: Augmentation, kind: type, size: int) -> None:
+    data = open_data(str(photos(tmp_path)), augmentation, batch_size=4, workers=0, per_class=6, classes=2)
+    assert isinstance(data.loader, kind)
+    assert (data.image_size, data.train_count, data.test_count, data.classes) == (size, 12, 16, ("ant", "bee"))
+    assert next(iter(data.loader.batches(0, 1)))[0].shape == (4, 3, size, size)
+
+
+def test_digits_are_not_mirrored() -> None:
+    loader = open_data("digits", Augmentation(), batch_size=100).loader
+    assert isinstance(loader, MemoryLoader)
+    assert (loader.flip, loader.padding) == (False, 2)
+    assert open_data("digits", Augmentation(train_size=72), batch_size=100, per_class=10).image_size == 72
+
+
+def test_runs_of_other_seeds_share_the_subset() -> None:
+    def images(**options: int) -> Tensor:
+        loader = open_data("digits", Augmentation(), batch_size=10, per_class=5, **options).loader
+        assert isinstance(loader, MemoryLoader)
+        return loader.data.images
+
+    assert torch.equal(images(seed=0), images(seed=1))
+    assert not torch.equal(images(subset_seed=0), images(subset_seed=1))
+
+
+@pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
+@pytest.mark.parametrize(
+    ("name", "augmentation", "counts", "kind"),
+    [
+        ("cifar100", Augmentation(), (60, 500), MemoryLoader),
+        ("tiny-imagenet", Augmentation(crop="resized"), (60, 250), MemoryLoader),
+        (
+            "cub200",
+            Augmentation(train_size=96, test_size=128, test_crop=0.875, crop="resized"),
+            (60, 132),
+            StreamLoader,
+        ),
+    ],
+)
+def test_real_images_by_name(name: str, augmentation: Augmentation, counts: tuple[int, int], kind: type) -> None:
+    data = open_data(name, augmentation, batch_size=20, classes=5, per_class=12, workers=2)
+    assert (data.train_count, data.test_count) == counts
+    assert isinstance(data.loader, kind)
+    for x, y in data.loader.batches(2, 4):
+        assert x.shape == (20, 3, data.image_size, data.image_size)
+        assert x.std() > 0.5
+        assert int(y.max()) < 5
+    assert len(data.loader.preview(5)[1].unique()) == 5
