@@ -1,5 +1,6 @@
 """One menu over all methods that are functions: what every mix must keep, whichever it is."""
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -129,6 +130,9 @@ def test_soft_and_multi_label_rows(name: str) -> None:
 )
 def test_wrong_input_is_refused_in_one_line(name: str, change: dict[str, Any], message: str) -> None:
     x, y = batch()
+    if "alpha" in change:  # a method of two methods has two
+        alphas = [option for option in inspect.signature(FUNCTIONS[name]).parameters if option.endswith("alpha")]
+        change = dict.fromkeys(alphas, change["alpha"])
     with pytest.raises(ValueError, match=message) as error:
         FUNCTIONS[name](**{"x": x, "y": y, **change})
     assert "\n" not in str(error.value)
@@ -195,6 +199,52 @@ def test_cutmix_centres_cover_every_pixel_evenly() -> None:
     assert scipy.stats.chisquare(pasted.sum(dim=(0, 1)).flatten().numpy()).pvalue > 0.01
 
 
+@pytest.mark.parametrize("switch", [0.5, 0.2])
+def test_mixup_or_cutmix_follows_timms_laws(switch: float) -> None:
+    """A black image and a white one tell which of the two it was: Mixup leaves one gray, CutMix black and white."""
+    x = torch.stack([torch.ones(3, 16, 16), torch.zeros(3, 16, 16)])
+    y, swap = torch.tensor([0, 1]), torch.tensor([1, 0])
+    oracle = timm.data.Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, switch_prob=switch, label_smoothing=0, num_classes=2)
+    np.random.seed(0)
+    theirs = torch.stack([oracle(x.clone(), y)[0][0] for _ in range(1000)])
+    mixed = [run("mixup_or_cutmix", x, y, step, index=swap, switch=switch) for step in range(1000)]
+    ours = torch.stack([each.x[0] for each in mixed])
+    torch.testing.assert_close(torch.stack([each.target.lam for each in mixed]), ours.mean(dim=(1, 2, 3)))
+
+    def lams(images: Tensor) -> tuple[Any, Any]:
+        """lam of those that Mixup made, and of those that CutMix made."""
+        gray = ((images > 0) & (images < 1)).all(dim=(1, 2, 3))
+        lam = images.mean(dim=(1, 2, 3))
+        return lam[gray].numpy(), lam[~gray].numpy()
+
+    (our_mixup, our_cutmix), (their_mixup, their_cutmix) = lams(ours), lams(theirs)
+    counts = [[len(our_mixup), len(our_cutmix)], [len(their_mixup), len(their_cutmix)]]
+    assert scipy.stats.binomtest(len(our_cutmix), 1000, switch).pvalue > 0.01
+    assert scipy.stats.chi2_contingency(counts).pvalue > 0.01
+    assert scipy.stats.kstest(our_mixup, scipy.stats.beta(0.8, 0.8).cdf).pvalue > 0.01
+    assert scipy.stats.ks_2samp(our_mixup, their_mixup).pvalue > 0.01
+    assert scipy.stats.ks_2samp(our_cutmix, their_cutmix).pvalue > 0.01
+
+
+@pytest.mark.parametrize(("switch", "other"), [(0.0, "mixup"), (1.0, "cutmix")])
+def test_mixup_or_cutmix_is_one_of_the_two(switch: float, other: str) -> None:
+    x, y = batch()
+    generator = step_generator(0, 0)
+    torch.rand((), generator=generator)  # the toss
+    alone = FUNCTIONS[other](x, y, 0.3, generator=generator)
+    assert torch.equal(run("mixup_or_cutmix", x, y, switch=switch, mixup_alpha=0.3, cutmix_alpha=0.3).x, alone.x)
+
+
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("wrong", [{"mixup_alpha": 0.0}, {"cutmix_alpha": float("nan")}, {"switch": 1.5}])
+def test_mixup_or_cutmix_refuses_whatever_the_toss(wrong: dict[str, Any], step: int) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=f"^{name}={value}: accepted is a number"):
+        run("mixup_or_cutmix", *batch(), step, **wrong)
+    with pytest.raises(ValueError, match=f"^{name}={value}: accepted is a number"):
+        automix.MixupOrCutMix(**wrong)
+
+
 # --- transforms ------------------------------------------------------------------------------------------------------
 
 
@@ -214,3 +264,15 @@ def test_transforms_have_timms_call(transform: Any) -> None:
         transform(num_classes=0)
     with pytest.raises(ValueError, match="accepted are 0 to 1"):
         transform(num_classes=2)(x, torch.tensor([0, 1, 2, 0, 1, 2]))
+
+
+def test_transform_of_mixup_or_cutmix() -> None:
+    x, y = batch()
+    for step in range(6):  # both occur
+        options: dict[str, Any] = {"mixup_alpha": 0.1, "cutmix_alpha": 2.0, "switch": 0.4}
+        transform = automix.MixupOrCutMix(**options, num_classes=5, generator=step_generator(0, step))
+        mixed, soft = transform(x, y)
+        same = run("mixup_or_cutmix", x, y, step, **options)
+        assert torch.equal(mixed, same.x)
+        assert torch.equal(soft, same.target.soft(5))
+    assert repr(transform).startswith("MixupOrCutMix(mixup_alpha=0.1, cutmix_alpha=2.0, switch=0.4, num_classes=5")

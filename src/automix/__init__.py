@@ -14,6 +14,7 @@ from automix.learned.automix import AutoMix
 from automix.learned.mix_block import MixBlock
 from automix.methods.cutmix import CutMix, cutmix
 from automix.methods.mixup import Mixup, mixup
+from automix.methods.mixup_or_cutmix import MixupOrCutMix, mixup_or_cutmix
 from automix.methods.vanilla import vanilla
 from automix.mixing import Mixed, MixedTarget
 from automix.task import MixTask, StepOutput, Task
@@ -28,6 +29,7 @@ __all__ = [
     "Mixed",
     "MixedTarget",
     "Mixup",
+    "MixupOrCutMix",
     "StepOutput",
     "Task",
     "create_model",
@@ -35,5 +37,6 @@ __all__ = [
     "cutmix",
     "methods",
     "mixup",
+    "mixup_or_cutmix",
     "vanilla",
 ]

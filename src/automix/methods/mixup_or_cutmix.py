@@ -1,0 +1,77 @@
+"""Mixup or CutMix at random: each batch is mixed by one of the two, chosen by the toss of a coin.
+
+The practice of DeiT (Touvron et al., 2021; alphas 0.8 and 1.0) and of "ResNet strikes back" (Wightman et al., 2021;
+alphas 0.1 and 1.0), and the rows "DeiT" and "RSB" of the AutoMix paper. For long schedules with strong augmentation.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from automix.checks import check_range
+from automix.methods.cutmix import cutmix
+from automix.methods.mixup import mixup
+from automix.mixing import Mixed, draw_uniform
+from automix.transform import MixTransform
+
+
+def mixup_or_cutmix(
+    x: Tensor,
+    y: Tensor,
+    mixup_alpha: float = 0.8,
+    cutmix_alpha: float = 1.0,
+    *,
+    switch: float = 0.5,
+    lam: float | Tensor | None = None,
+    index: Tensor | None = None,
+    per_sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Mixed:
+    """Mix images `x` and labels `y` by CutMix with probability `switch`, else by Mixup.
+
+    The choice is made for the whole batch, and always drawn; `lam` and `index` are drawn unless given.
+    """
+    _check_options(mixup_alpha, cutmix_alpha, switch)
+    # On the CPU wherever x is: a branch on a number of the device would make the host wait.
+    coin = draw_uniform(torch.empty(0), (), generator)
+    mix, alpha = (cutmix, cutmix_alpha) if coin < switch else (mixup, mixup_alpha)
+    return mix(x, y, alpha, lam=lam, index=index, per_sample=per_sample, generator=generator)
+
+
+def _check_options(mixup_alpha: float, cutmix_alpha: float, switch: float) -> None:
+    """Both alphas, whichever is used: an error must not depend on the toss."""
+    for name, alpha in (("mixup_alpha", mixup_alpha), ("cutmix_alpha", cutmix_alpha)):
+        if not 0 < alpha < math.inf:
+            raise ValueError(f"{name}={alpha}: accepted is a number > 0")
+    check_range("switch", switch, 0, 1)
+
+
+class MixupOrCutMix(MixTransform):
+    """``x, soft = MixupOrCutMix(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=100)(x, y)``"""
+
+    function = mixup_or_cutmix
+
+    def __init__(
+        self,
+        mixup_alpha: float = 0.8,
+        cutmix_alpha: float = 1.0,
+        num_classes: int | None = None,
+        *,
+        switch: float = 0.5,
+        **options: Any,
+    ) -> None:
+        _check_options(mixup_alpha, cutmix_alpha, switch)
+        super().__init__(mixup_alpha, num_classes, **options)
+        self.cutmix_alpha = cutmix_alpha
+        self.switch = switch
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        alphas = (self.alpha, self.cutmix_alpha)
+        mixed = mixup_or_cutmix(x, y, *alphas, switch=self.switch, per_sample=self.per_sample, generator=self.generator)
+        return mixed.x, mixed.target.soft(self.num_classes, self.label_smoothing)
+
+    def extra_repr(self) -> str:
+        alphas = f"mixup_alpha={self.alpha}, cutmix_alpha={self.cutmix_alpha}, switch={self.switch}"
+        return f"{alphas}, num_classes={self.num_classes}, label_smoothing={self.label_smoothing}"

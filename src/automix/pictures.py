@@ -1,0 +1,76 @@
+"""Pictures of mixed samples: what a task trains on, to look at.
+
+    picture = mixed_samples(task, x, loader.mean, loader.std, title="AutoMix on shapes")
+    picture.save("mixed.png")
+"""
+
+from collections.abc import Sequence
+
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from automix.task import Task
+
+MOST = 8  # columns
+SIDE = 96  # px: small images are enlarged by a whole factor to about this
+GAP = 6  # px between images
+MARGIN = 14  # px around everything
+INK, FRAME, PAPER = "#202020", "#b8b8b8", "#ffffff"
+
+
+def mixed_samples(
+    task: Task, x: Tensor, mean: Tensor, std: Tensor, lams: Sequence[float] = (0.2, 0.5, 0.8), title: str = ""
+) -> Image.Image:
+    """The first images of `x`, their partners, and for each of `lams` the masks and the mixed samples.
+
+    `x` is normalised by `mean` and `std`, one number per channel. The partner is the image to the left. White in a mask
+    is the image, black the partner. The task stays as it is.
+    """
+    x = x[:MOST]
+    index = torch.arange(len(x), device=x.device).roll(1)
+
+    def pixels(images: Tensor) -> Tensor:
+        return images.float() * std.to(x.device).view(-1, 1, 1) + mean.to(x.device).view(-1, 1, 1)
+
+    rows = {"image": pixels(x), "partner": pixels(x[index])}
+    for lam in lams:
+        mixed = task.mix(x, lam=lam, index=index)
+        rows |= {f"mask\nlam {lam:g}": mixed.mask, f"mixed\nlam {lam:g}": pixels(mixed.x)}
+    return image_grid(rows, title)
+
+
+def image_grid(rows: dict[str, Tensor], title: str = "") -> Image.Image:
+    """Rows of images in [0, 1], (N, 3 or 1, H, W), below each other, each with its name to the left."""
+    shapes = {tuple(images.shape[-2:]) for images in rows.values()}
+    if len(shapes) != 1:
+        raise ValueError(f"rows of {sorted(shapes)} px: accepted are one or more rows of images of one size")
+    height, width = shapes.pop()
+    scale = max(1, round(SIDE / max(height, width)))
+    height, width = height * scale, width * scale
+    columns = max(len(images) for images in rows.values())
+    words, heading = ImageFont.load_default(size=15), ImageFont.load_default(size=18)
+
+    ruler = ImageDraw.Draw(Image.new("RGB", (1, 1)))
+    left = MARGIN + GAP + int(max(ruler.multiline_textbbox((0, 0), name, font=words)[2] for name in rows)) + MARGIN
+    top = MARGIN + (18 + MARGIN if title else 0)
+    full_width = left + columns * (width + GAP) - GAP + MARGIN
+    full_width = max(full_width, int(ruler.textlength(title, font=heading)) + 2 * MARGIN)
+    picture = Image.new("RGB", (full_width, top + len(rows) * (height + GAP) - GAP + MARGIN), PAPER)
+    draw = ImageDraw.Draw(picture)
+    draw.text((MARGIN, MARGIN), title, fill=INK, font=heading)
+    for row, (name, images) in enumerate(rows.items()):
+        y = top + row * (height + GAP)
+        draw.multiline_text((MARGIN, y + height / 2), name, fill=INK, font=words, anchor="lm")
+        for column, image in enumerate(images):
+            x = left + column * (width + GAP)
+            picture.paste(_enlarge(image, scale), (x, y))
+            draw.rectangle((x - 1, y - 1, x + width, y + height), outline=FRAME)  # around it: white masks need an edge
+    return picture
+
+
+def _enlarge(image: Tensor, scale: int) -> Image.Image:
+    """An image (3 or 1, H, W) with `scale` x `scale` pixels for each of its own."""
+    shown = (image.detach().cpu().float().clamp(0, 1) * 255).round().byte().expand(3, -1, -1)
+    shown = shown.repeat_interleave(scale, dim=1).repeat_interleave(scale, dim=2)
+    return Image.fromarray(shown.permute(1, 2, 0).contiguous().numpy())

@@ -1,0 +1,141 @@
+"""A recipe: how a network is trained, whatever the method, the network and the data.
+
+The names of the fields are the flags of the command line, and the lines below them are its help.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from automix.checks import check_at_least, check_range, check_smoothing
+from automix.recipes.alphas import Setting, paper_alpha
+
+Crop = Literal["none", "pad", "resized"]
+Optimizer = Literal["sgd", "adamw", "lamb"]
+Loss = Literal["ce", "bce"]
+AUTO_AUGMENT = ("original", "originalr", "v0", "v0r", "3a")  # timm's policies
+
+_RAND_AUGMENT = re.compile(r"(\d|10)/\d+(\.\d+)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The settings of a training run; those of the paper are subclasses with other defaults.
+
+    ``Cifar(epochs=200)`` is a recipe with one setting changed. Wrong values are refused when it is made.
+    """
+
+    setting: ClassVar[Setting | None] = None  # whose alphas the paper gives, for data that it does not name
+
+    epochs: int = 200
+    """Passes over the training set."""
+    batch_size: int = 100
+    """Images in a step, over all processes."""
+    train_size: int | None = None
+    """Side of the training images in pixels; as the images are if not given."""
+    test_size: int | None = None
+    """Side of the test images in pixels; as the images are if not given."""
+    test_crop: float = 1.0
+    """Share of a test image's side that its central crop keeps."""
+    crop: Crop = "none"
+    """Random crop of training images: none, pad (by 4 pixels), or resized (of any size)."""
+    flip: bool = True
+    """Mirror half of the training images."""
+    rand_augment: str | None = None
+    """RandAugment as MAGNITUDE/DEVIATION, for instance 9/0.5."""
+    auto_augment: str | None = None
+    """AutoAugment by one of timm's policies: original, originalr, v0, v0r, 3a."""
+    color_jitter: float = 0.0
+    """Random change of brightness, contrast and saturation, by up to this share."""
+    erasing: float = 0.0
+    """Probability of erasing a random box of a training image."""
+    repeats: int = 1
+    """Repeated augmentation: how often an image is drawn at once, each time augmented anew."""
+    optimizer: Optimizer = "sgd"
+    """The optimizer: sgd, adamw or lamb."""
+    lr: float = 0.1
+    """The highest learning rate, for this batch size."""
+    lr_floor: float = 0.0
+    """The learning rate at which the cosine ends."""
+    momentum: float = 0.9
+    """Momentum of SGD; the other optimizers do not use it."""
+    weight_decay: float = 1e-4
+    """Weight decay."""
+    warmup_epochs: int = 0
+    """Epochs in which the learning rate rises linearly."""
+    label_smoothing: float = 0.0
+    """Share of each label that is spread over all classes."""
+    dropout: float = 0.0
+    """Dropout before the last layer."""
+    drop_path: float = 0.0
+    """Stochastic depth: how often the last block is skipped, earlier ones less."""
+    clip_grad: float | None = None
+    """Largest norm of the gradient; not clipped if not given."""
+    ema: bool = False
+    """Evaluate and keep a moving average of the weights."""
+    loss: Loss = "ce"
+    """Cross-entropy (ce), or binary cross-entropy over the classes (bce)."""
+    mixed_precision: bool = True
+    """Compute in 16 bits where the hardware is made for it."""
+    pretrained: bool = False
+    """Start from weights trained on ImageNet."""
+    mixup_alpha: float | None = None
+    """Mixup's alpha in the method mixup_or_cutmix; that method's default if not given."""
+    cutmix_alpha: float | None = None
+    """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "repeats", "train_size", "test_size"):
+            self._check_whole(name, 1)
+        self._check_whole("warmup_epochs", 0)
+        check_range("warmup_epochs", self.warmup_epochs, 0, self.epochs - 1)
+        for name in ("lr", "clip_grad", "mixup_alpha", "cutmix_alpha"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value}: accepted is a number > 0")
+        for name in ("momentum", "dropout", "drop_path"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: accepted is a number in [0, 1)")
+        check_smoothing(self.label_smoothing)
+        check_range("lr_floor", self.lr_floor, 0, self.lr)
+        check_range("erasing", self.erasing, 0, 1)
+        check_at_least("weight_decay", self.weight_decay, 0)
+        check_at_least("color_jitter", self.color_jitter, 0)
+        if not 0 < self.test_crop <= 1:
+            raise ValueError(f"test_crop={self.test_crop}: accepted is a number in (0, 1]")
+        for name, accepted in (("crop", Crop), ("optimizer", Optimizer), ("loss", Loss)):
+            if getattr(self, name) not in get_args(accepted):
+                raise ValueError(f"{name}={getattr(self, name)}: accepted are {', '.join(get_args(accepted))}")
+        self._check_policies()
+
+    def _check_whole(self, name: str, low: int) -> None:
+        value = getattr(self, name)
+        if value is not None and not (isinstance(value, int) and value >= low):
+            raise ValueError(f"{name}={value}: accepted is a whole number >= {low}")
+
+    def _check_policies(self) -> None:
+        if self.rand_augment is not None and not _RAND_AUGMENT.fullmatch(self.rand_augment):
+            raise ValueError(
+                f"rand_augment={self.rand_augment}: accepted is MAGNITUDE/DEVIATION, a whole number from 0 to 10 and "
+                "a number, for instance 9/0.5"
+            )
+        if self.auto_augment is not None and self.auto_augment not in AUTO_AUGMENT:
+            raise ValueError(f"auto_augment={self.auto_augment}: accepted are {', '.join(AUTO_AUGMENT)}")
+        if self.rand_augment is not None and self.auto_augment is not None:
+            raise ValueError(f"auto_augment={self.auto_augment} beside rand_augment: accepted is one of the two")
+
+    def alpha(self, method: str, model: str, data: str | None = None) -> float | None:
+        """The paper's alpha for `method` on network `model`; None where it says nothing: the method's default holds.
+
+        It goes by the dataset where the paper names that, and by this recipe for ImageNet and all other data.
+        """
+        return paper_alpha(self.setting, method, model, data)
+
+    def options_for(self, method: str, model: str, data: str | None = None) -> dict[str, float]:
+        """The options this recipe gives `method`, by name: the paper's alphas, where it says something."""
+        if method == "mixup_or_cutmix":
+            options = {"mixup_alpha": self.mixup_alpha, "cutmix_alpha": self.cutmix_alpha}
+        else:
+            options = {"alpha": self.alpha(method, model, data)}
+        return {name: value for name, value in options.items() if value is not None}
