@@ -1,6 +1,8 @@
 """What callers may pass: every check raises a one-line ValueError that names the argument and what is accepted."""
 
+import difflib
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -61,6 +63,18 @@ def check_smoothing(label_smoothing: float) -> None:
 def check_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise ValueError(f"{name}={value}: accepted is a number from {low:g} to {high:g}")
+
+
+def check_at_least(name: str, value: float, low: float) -> None:
+    if not value >= low:
+        raise ValueError(f"{name}={value}: accepted is a number >= {low:g}")
+
+
+def unknown_name(kind: str, name: str, accepted: Collection[str]) -> ValueError:
+    """The error for a name that is none of the `accepted`, with the closest one."""
+    close = difflib.get_close_matches(name, accepted, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return ValueError(f"{kind} {name!r} is unknown: accepted are {', '.join(accepted)}{hint}")
 
 
 def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:

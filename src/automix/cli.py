@@ -1,0 +1,70 @@
+"""The command line: `automix COMMAND ...`. A command is a file in commands/ with `run(arguments)`.
+
+Errors are for people: one line, what is wrong and what is accepted, exit code 2; no traceback.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import automix
+from automix.checks import unknown_name
+
+COMMANDS = {
+    "train": "train a classifier on a dataset or a folder of images",
+    "predict": "classify images with a trained run",
+    "export": "a trained run as ONNX, TorchScript, torch.export or plain weights",
+    "mix": "a picture of mixed samples over lam, from a run or from images",
+    "methods": "list the mixing methods",
+    "models": "list the networks",
+    "recipes": "list the training recipes, or show one",
+    "datasets": "list the datasets",
+}
+
+USAGE = "usage: automix COMMAND ...\n\n" + "".join(f"  {name:10}{about}\n" for name, about in COMMANDS.items())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point; leaves by SystemExit."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    code = run(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # Once in some fifty runs gloo's threads abort the interpreter's ordinary exit, after all work is done.
+        os._exit(code)
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of the command."""
+    from automix.engine.signals import Stopped
+
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(USAGE + "\n`automix COMMAND --help` says more.\n")
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        sys.stdout.write(f"automix {automix.__version__}\n")
+        return 0
+    try:
+        if arguments[0] not in COMMANDS:
+            raise unknown_name("command", arguments[0], list(COMMANDS))
+        import_module(f"automix.commands.{arguments[0]}").run(arguments[1:])
+    except Stopped as stopped:
+        return _fail(str(stopped), stopped.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:  # `automix models | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ValueError as error:
+        return _fail(str(error), 2)
+    except (OSError, ArithmeticError) as error:  # a full disk; a loss that is not finite
+        return _fail(str(error), 1)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"automix: {' '.join(message.split())}\n")
+    return code

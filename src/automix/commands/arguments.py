@@ -1,0 +1,47 @@
+"""Command lines from dataclasses: a flag for each field, its help from the docstring below the field."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Any, get_type_hints
+
+import docstring_parser
+from jsonargparse import ActionYesNo, ArgumentParser, Namespace
+
+__all__ = ["add_fields", "new_parser", "parse"]
+
+
+def new_parser(command: str, usage: str, about: str) -> ArgumentParser:
+    return ArgumentParser(
+        prog=f"automix {command}",
+        usage=f"automix {command} {usage}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        exit_on_error=False,
+    )
+
+
+def add_fields(parser: Any, cls: type, defaults: object, leave_out: Sequence[str] = ()) -> None:
+    """A flag for each field of dataclass `cls`, with the values of `defaults`."""
+    helps = {param.arg_name: param.description for param in docstring_parser.parse_from_object(cls).params}
+    types = get_type_hints(cls)
+    for item in fields(cls):
+        if item.name not in leave_out:
+            made = None if item.default_factory is MISSING else item.default_factory()
+            _add_flag(parser, item, types[item.name], getattr(defaults, item.name, made), helps[item.name] or "")
+
+
+def _add_flag(parser: Any, item: "Field[Any]", kind: Any, default: Any, text: str) -> None:
+    flag = "--" + item.name.replace("_", "-")
+    if kind is bool:
+        parser.add_argument(flag, action=ActionYesNo(yes_prefix="", no_prefix="no-"), default=default, help=text)
+    else:
+        parser.add_argument(flag, type=kind, default=default, help=text)
+
+
+def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
+    """Parsed arguments, or a ValueError of one line."""
+    try:
+        return parser.parse_args(arguments)
+    except argparse.ArgumentError as error:
+        raise ValueError(" ".join(str(error.message).split())) from None

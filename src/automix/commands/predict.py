@@ -1,0 +1,30 @@
+"""`automix predict RUN IMAGE...`: the most probable classes of images."""
+
+import sys
+from pathlib import Path
+
+from automix.classifier import load_classifier
+from automix.commands.arguments import new_parser, parse
+from automix.commands.tables import print_table
+from automix.predict import predict
+
+
+def run(arguments: list[str]) -> None:
+    parser = new_parser("predict", "RUN IMAGE... [flags]", "Classify images, or all images in folders.")
+    parser.add_argument("run", type=str, help="a run folder, or a classifier's safetensors file")
+    parser.add_argument("images", type=str, nargs="+", metavar="IMAGE", help="images or folders of images")
+    parser.add_argument("--top", type=int, default=3, help="so many classes for each image")
+    parser.add_argument("--which", choices=("last", "best"), default="last", help="the run's last epoch or its best")
+    given = parse(parser, arguments)
+    model, card = load_classifier(Path(given.run), given.which)
+    predictions = list(predict(model, card, [Path(image) for image in given.images], top=given.top))
+    rows = [(str(p.path), _answers(p.classes, p.probabilities)) for p in predictions if p.error is None]
+    print_table(("image", "classes"), rows)
+    for bad in (p for p in predictions if p.error is not None):
+        sys.stderr.write(f"automix: {bad.path}: {bad.error}\n")
+    if not rows:
+        raise ValueError("none of the images could be read")
+
+
+def _answers(classes: tuple[str, ...], probabilities: tuple[float, ...]) -> str:
+    return "  ".join(f"{name} {share:.1%}" for name, share in zip(classes, probabilities, strict=True))

@@ -1,0 +1,140 @@
+"""What a training run is made of, as one typed object, and the YAML file it lives in.
+
+The file is flat: the run's own fields, then every field of the recipe, so that a run folder's config.yaml shows all that
+was used and ``automix train --config runs/x/config.yaml`` repeats it.
+"""
+
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from automix.catalog import check_method
+from automix.checks import check_alpha, check_at_least, unknown_name
+from automix.data import check_data
+from automix.recipes import Recipe, find_recipe
+
+Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str] | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training run."""
+
+    data: str
+    """A dataset's name (see `automix datasets`) or a folder of images."""
+    method: str = "automix"
+    """How images are mixed (see `automix methods`)."""
+    model: str = "resnet18"
+    """The network: any name of timm's, or wrn_28_8 (see `automix models`)."""
+    recipe: str = "quick"
+    """The settings to start from (see `automix recipes`); each of them is a flag below."""
+    out: str | None = None
+    """The run folder; runs/DATA-METHOD-MODEL-SEED if not given."""
+    seed: int = 0
+    """Decides the initial weights, the order of the images and every draw."""
+    classes: int | None = None
+    """Use the first so many classes only."""
+    per_class: int | None = None
+    """Use so many training images of each class only."""
+    data_root: str | None = None
+    """Where named datasets lie; AUTOMIX_DATA or ./data if not given."""
+    alpha: float | None = None
+    """lam ~ Beta(alpha, alpha); the recipe's choice for the method if not given."""
+    layer: int | str | None = None
+    """The stage, 1 to 4, whose map feeds the Mix Block, or a submodule's name; 3 if not given."""
+    method_options: Options = field(default_factory=dict)
+    """Further options of the method, as --method-options.NAME VALUE."""
+    model_options: Options = field(default_factory=dict)
+    """Further options of the network, as --model-options.NAME VALUE."""
+    weights: str | None = None
+    """A safetensors file to start from; a head for other classes is left out."""
+    accumulate: int = 1
+    """Pieces a process cuts its share of a batch into, to save memory."""
+    precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
+    """Of the forward pass; auto: the recipe's wish, where the hardware is made for it."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps; auto: the first accelerator there is."""
+    workers: int = 2
+    """Processes that read images, for datasets that do not live in memory."""
+    eval_every: int = 1
+    """Epochs between evaluations; the last ten epochs are always evaluated."""
+    checkpoint_minutes: float = 5.0
+    """Save the state for --resume so often; 0: after every step."""
+    wandb: bool = False
+    """Log to Weights & Biases too."""
+    settings: Recipe = field(default_factory=lambda: find_recipe("quick"))
+
+    def __post_init__(self) -> None:
+        """Everything that can be told without building a network or reading an image."""
+        check_method(self.method)
+        find_recipe(self.recipe)
+        check_at_least("seed", self.seed, 0)
+        for name in ("classes", "per_class"):
+            if (value := getattr(self, name)) is not None:
+                check_at_least(name, value, 1)
+        check_at_least("accumulate", self.accumulate, 1)
+        check_at_least("workers", self.workers, 0)
+        check_at_least("eval_every", self.eval_every, 1)
+        check_at_least("checkpoint_minutes", self.checkpoint_minutes, 0)
+        for name, value in {"alpha": self.alpha, **self.method_options}.items():
+            if name.endswith("alpha") and isinstance(value, int | float):
+                check_alpha(value)
+        for name in ("num_classes", "image_size", "pretrained"):
+            if name in self.model_options:
+                raise ValueError(f"model_options.{name}: the number of classes, image_size and pretrained are decided "
+                                 "by the data and the recipe")  # fmt: skip
+        if self.weights is not None and not Path(self.weights).is_file():
+            raise ValueError(f"weights={self.weights}: no such file; accepted is a safetensors file")
+        check_data(self.data, self.root)
+
+    @property
+    def root(self) -> Path | None:
+        """Where named datasets lie, if that was given."""
+        return None if self.data_root is None else Path(self.data_root)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(self.out or f"runs/{Path(self.data).name}-{self.method}-{self.model}-{self.seed}")
+
+    def flat(self) -> dict[str, Any]:
+        """All fields side by side, those of the recipe last."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
+        return {**own, **asdict(self.settings)}
+
+    @classmethod
+    def from_flat(cls, values: dict[str, Any]) -> "TrainConfig":
+        """The inverse of `flat`; fields that are missing take the recipe's or the default value."""
+        recipe = find_recipe(values.get("recipe", cls.recipe))
+        theirs = {f.name for f in fields(recipe)}
+        if unknown := sorted(set(values) - set(cls.flat_names())):
+            raise unknown_name("setting", unknown[0], cls.flat_names())
+        if values.get("data") is None:
+            raise ValueError("DATA is missing: accepted is a dataset's name (automix datasets) or a folder of images")
+        settings = type(recipe)(**{name: value for name, value in values.items() if name in theirs})
+        return cls(**{name: value for name, value in values.items() if name not in theirs}, settings=settings)
+
+    @classmethod
+    def flat_names(cls) -> list[str]:
+        """The names of all settings, those of the recipe last."""
+        return [f.name for f in (*fields(cls), *fields(Recipe)) if f.name != "settings"]
+
+    def save(self, path: Path) -> None:
+        text = yaml.safe_dump(self.flat(), sort_keys=False)
+        path.write_text(f"# automix train --config {path}\n{text}", encoding="utf-8")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The flat values in a config file."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"config {path}: no such file") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"config {path}: cannot be read as YAML ({reason})") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"config {path}: accepted are lines of the form name: value")
+    return values

@@ -1,0 +1,36 @@
+"""The engine: from a configuration to a trained run folder.
+
+    from automix.config import TrainConfig
+    from automix.engine import train
+    summary = train(TrainConfig(data="shapes", method="automix"))
+"""
+
+from typing import Any
+
+from automix.config import TrainConfig
+from automix.engine.display import Silent, choose_display
+from automix.engine.logs import Display, RunLog
+from automix.engine.loop import NotFinite, fit
+from automix.engine.processes import joined
+from automix.engine.run import Run, prepare
+from automix.engine.signals import Stopped, listening
+
+__all__ = ["Display", "NotFinite", "Run", "Silent", "Stopped", "choose_display", "prepare", "train"]
+
+
+def train(
+    config: TrainConfig, *, resume: bool = False, overwrite: bool = False, display: Display | None = None
+) -> dict[str, Any]:
+    """Train as `config` says and return the summary; `resume` goes on where the run folder's checkpoint stands.
+
+    Seeds torch's global generator in every step, because dropout and stochastic depth draw from it.
+    """
+    with listening() as stop, joined(config.device) as among:
+        run = prepare(config, among, resume=resume, overwrite=overwrite)
+        log = RunLog(run, display or Silent())
+        try:
+            fit(run, log, stop)
+            among.wait()
+            return log.finish(run)
+        finally:
+            log.close()

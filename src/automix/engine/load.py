@@ -1,0 +1,38 @@
+"""A run's task as training left it, for looking at what it does."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from automix.classifier import Card
+from automix.config import TrainConfig, read_config
+from automix.data import open_data
+from automix.engine.build import augmentation, build_model, build_task
+from automix.engine.checkpoint import NAME, load_task_state, read_facts
+from automix.task import Task
+
+
+def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
+    """The task, in eval mode, the card of its classifier, and the run's configuration."""
+    config = TrainConfig.from_flat(read_config(folder / "config.yaml"))
+    if not (folder / NAME).is_file():
+        raise ValueError(f"{folder}: no {NAME} in it; accepted is the folder of a run that has saved one")
+    card = Card.from_json(read_facts(folder / NAME)["card"])
+    task = build_task(config, build_model(config, len(card.classes), card.train_size, load=False))
+    load_task_state(folder / NAME, task)
+    task.eval()
+    return task, card, config
+
+
+def preview(config: TrainConfig, count: int = 8) -> Tensor:
+    """Test images of the run's dataset, of as many classes as possible, normalised."""
+    data = open_data(
+        config.data,
+        augmentation(config.settings),
+        root=config.root,
+        classes=config.classes,
+        per_class=config.per_class,
+        batch_size=1,
+        workers=0,
+    )
+    return data.loader.preview(count)[0]

@@ -1,0 +1,150 @@
+"""What a run writes down: metrics.jsonl, TensorBoard, Weights & Biases, pictures, the summary."""
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from automix.engine.run import Run
+from automix.pictures import mixed_samples
+
+STEPS_BETWEEN_LINES = 50
+
+
+class Display(Protocol):
+    """What a person sees; see display.py."""
+
+    def begin(self, run: Run) -> None: ...
+    def step(self, run: Run, metrics: dict[str, float]) -> None: ...
+    def epoch(self, run: Run, record: dict[str, Any]) -> None: ...
+    def end(self, run: Run, summary: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class RunLog:
+    """Writes the numbers of the leading process; the others' logs do nothing."""
+
+    def __init__(self, run: Run, display: Display) -> None:
+        self.active = run.among.leads
+        self.display = display
+        self.sums: dict[str, float] = {}
+        self.steps_in_sums = 0
+        self.since = time.monotonic()
+        self.epochs: list[dict[str, Any]] = []
+        if not self.active:
+            return
+        self.path = run.folder / "metrics.jsonl"
+        self.epochs = [record for record in _keep_until(self.path, run.step) if record["kind"] == "epoch"]
+        self.file = self.path.open("a", encoding="utf-8")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.board = SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.step)
+        self.wandb = _start_wandb(run) if run.config.wandb else None
+        display.begin(run)
+
+    def step(self, run: Run, metrics: dict[str, float]) -> None:
+        """The numbers of a step: shown always, written every so many steps, averaged over the epoch."""
+        if not self.active:
+            return
+        for name, value in metrics.items():
+            if name != "stop":
+                self.sums[name] = self.sums.get(name, 0.0) + value
+        self.steps_in_sums += 1
+        self.display.step(run, metrics)
+        if run.step % STEPS_BETWEEN_LINES == 0:
+            numbers = {name: value for name, value in metrics.items() if name != "stop"}
+            self._write(run, {"kind": "step", "lr": learning_rate(run), **numbers})
+
+    def epoch(self, run: Run, epoch: int, accuracy: dict[str, float]) -> None:
+        """The means of an epoch's steps since it began (or since the run was resumed), and the test accuracy."""
+        if not self.active:
+            return
+        means = {name: total / self.steps_in_sums for name, total in self.sums.items()}
+        images = self.steps_in_sums * run.config.settings.batch_size
+        speed = images / (time.monotonic() - self.since)
+        record = {"kind": "epoch", "epoch": epoch, "lr": learning_rate(run), "images_per_second": speed}
+        record |= {**means, **accuracy}
+        self._write(run, record)
+        self.epochs.append(record)
+        self.display.epoch(run, record)
+        self.sums, self.steps_in_sums, self.since = {}, 0, time.monotonic()
+
+    def picture(self, run: Run, epoch: int) -> None:
+        """Mixed samples and masks of a few test images, as the task mixes now."""
+        if not self.active:
+            return
+        x, _ = run.data.loader.preview(8)
+        loader = run.data.loader
+        picture = mixed_samples(
+            run.task, x.to(run.device), loader.mean, loader.std, title=f"{run.config.method}, epoch {epoch}"
+        )
+        path = run.folder / "pictures" / f"epoch-{epoch:04d}.png"
+        path.parent.mkdir(exist_ok=True)
+        picture.save(path)
+
+    def finish(self, run: Run) -> dict[str, Any]:
+        """The summary, written and shown."""
+        summary = summarise(run, self.epochs)
+        if self.active:
+            (run.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+            self.display.end(run, summary)
+        return summary
+
+    def close(self) -> None:
+        if self.active:
+            self.display.close()
+            self.file.close()
+            self.board.close()
+            if self.wandb is not None:
+                self.wandb.finish()
+
+    def _write(self, run: Run, record: dict[str, Any]) -> None:
+        self.file.write(json.dumps({"step": run.step, **record}) + "\n")
+        self.file.flush()
+        numbers = {name: value for name, value in record.items() if isinstance(value, float)}
+        for name, value in numbers.items():
+            self.board.add_scalar(f"{record['kind']}/{name}", value, run.step)
+        if self.wandb is not None:
+            self.wandb.log({f"{record['kind']}/{name}": value for name, value in numbers.items()}, step=run.step)
+
+
+def learning_rate(run: Run) -> float:
+    return float(run.optimizer.param_groups[0]["lr"])
+
+
+def summarise(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last epoch's accuracies, and the paper's protocol: the median over the last ten epochs."""
+    measured = [record for record in epochs if run.deployed_metric in record]
+    summary: dict[str, Any] = {"data": run.config.data, "method": run.config.method, "model": run.config.model}
+    summary |= {"seed": run.config.seed, "steps": run.step, "seconds": round(run.seconds, 1)}
+    if measured:
+        last = measured[-1]
+        names = [name for name in last if name.endswith(("_top1", "_top5"))]
+        summary |= {name: last[name] for name in names}
+        final = [record[run.deployed_metric] for record in measured[-10:]]
+        summary |= {"median_top1_of_last_epochs": statistics.median(final), "epochs_in_median": len(final)}
+        summary |= {"best_top1": run.best["top1"], "best_epoch": run.best["epoch"]}
+    return summary
+
+
+def _keep_until(path: Path, step: int) -> list[dict[str, Any]]:
+    """The records up to `step`; later ones, written after the checkpoint that is resumed, are taken off the file."""
+    if not path.exists():
+        return []
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:  # the line a killed process was writing
+            break
+        if record["step"] <= step:
+            kept.append(record)
+    path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+    return kept
+
+
+def _start_wandb(run: Run) -> Any:
+    import wandb
+
+    return wandb.init(project="automix", name=run.folder.name, dir=run.folder, config=run.config.flat())

@@ -1,0 +1,111 @@
+"""The training loop. A step reads top to bottom: batch -> task -> loss -> optimizer -> task.update.
+
+The loop knows nothing of any method. All randomness is a function of (seed, step, part), so that the step number is all
+that resuming needs to know.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from automix.engine.accuracy import measure_accuracy
+from automix.engine.hardware import autocast
+from automix.engine.logs import RunLog
+from automix.engine.run import Run
+from automix.engine.signals import Stop, Stopped
+from automix.mixing import step_seed
+
+
+class NotFinite(ArithmeticError):
+    """The loss or a gradient is NaN or infinite; raised before the optimizer has moved anything."""
+
+
+def fit(run: Run, log: RunLog, stop: Stop) -> None:
+    """Train from the run's step to the end; evaluate, draw and save on the way."""
+    run.task.train()
+    batches = run.data.loader.batches(run.step, run.total_steps)
+    if run.step == 0:
+        log.picture(run, epoch=0)
+    while run.step < run.total_steps:
+        metrics = training_step(run, batches, stop)
+        log.step(run, metrics)
+        if run.step % run.steps_per_epoch == 0:
+            finish_epoch(run, log)
+        leaving = metrics.pop("stop") > 0 and run.step < run.total_steps
+        if leaving or run.checkpoint_is_due():
+            run.save_checkpoint()
+        if leaving:
+            raise Stopped(f"stopped after step {run.step} of {run.total_steps}; {run.folder} is saved", stop.signal)
+
+
+def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop) -> dict[str, float]:
+    """One step of the optimizer; returns the mean metrics over all pieces and processes."""
+    pieces = run.config.accumulate
+    run.schedule.step_update(run.step)
+    terms: list[dict[str, Tensor]] = []
+    for piece in range(pieces):
+        x, y = (tensor.to(run.device, non_blocking=True) for tensor in next(batches))
+        part = run.data.loader.plan.part(piece)
+        torch.manual_seed(step_seed(run.config.seed, run.step, part, stream="dropout"))
+        with _no_sync_until_last(run, piece):
+            with autocast(run.precision, run.device):
+                out = run.network(x, y)
+            run.scaler.scale(out.loss / pieces).backward()
+        terms.append({"loss": out.loss.detach(), **out.metrics})
+    run.scaler.unscale_(run.optimizer)
+    clip = run.config.settings.clip_grad
+    norm = torch.nn.utils.get_total_norm([p.grad for p in run.trained if p.grad is not None])
+    if clip is not None:
+        torch.nn.utils.clip_grads_with_norm_(run.trained, clip, norm)
+    metrics = _read(run, terms, norm, stop)
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
+    run.optimizer.zero_grad()
+    run.task.update(run.step / run.total_steps)
+    run.step += 1
+    return metrics
+
+
+def _read(run: Run, terms: list[dict[str, Tensor]], norm: Tensor, stop: Stop) -> dict[str, float]:
+    """The step's numbers, averaged; one exchange between processes and one read from the device a step.
+
+    Whether to stop, and whether all is finite, is decided on these averages, so that all processes decide alike.
+    """
+    means = {name: torch.stack([piece[name].float() for piece in terms]).mean() for name in terms[0]}
+    means |= {"gradient_norm": norm.float(), "stop": norm.new_tensor(float(stop.asked))}
+    values = run.among.mean(torch.stack(list(means.values()))).tolist()
+    metrics = dict(zip(means, values, strict=True))
+    # With fp16 an infinite gradient is ordinary: the scaler leaves the step out and scales less from then on.
+    watched = ("loss",) if run.precision == "fp16" else ("loss", "gradient_norm")
+    if not all(math.isfinite(metrics[name]) for name in watched):
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "stop")
+        raise NotFinite(f"step {run.step}: not finite ({numbers}); the weights are those before this step")
+    return metrics
+
+
+def _no_sync_until_last(run: Run, piece: int) -> AbstractContextManager[None]:
+    """Gradients are exchanged between processes once a step, with its last piece."""
+    if isinstance(run.network, DistributedDataParallel) and piece + 1 < run.config.accumulate:
+        return run.network.no_sync()
+    return nullcontext()
+
+
+def finish_epoch(run: Run, log: RunLog) -> None:
+    """Evaluate, log a line, keep the best, draw."""
+    epoch, epochs = run.step // run.steps_per_epoch, run.config.settings.epochs
+    accuracy: dict[str, float] = {}
+    if epoch % run.config.eval_every == 0 or epoch > epochs - 10:
+        test = run.data.loader.test_batches()
+        accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.among)
+    log.epoch(run, epoch, accuracy)
+    if accuracy and accuracy[run.deployed_metric] > run.best["top1"]:
+        run.best = {"top1": accuracy[run.deployed_metric], "epoch": epoch}
+        run.save_classifier("best", accuracy)
+    if epoch == epochs:
+        run.save_classifier("last", accuracy)
+    if epoch % max(1, epochs // 10) == 0:
+        log.picture(run, epoch)

@@ -1,0 +1,199 @@
+"""A run: what is trained, where it stands, and its folder.
+
+    config.yaml              all settings; `automix train --config` repeats the run
+    checkpoint.safetensors   everything --resume needs
+    last.safetensors         the classifier after the last epoch, complete by itself
+    best.safetensors         the one with the highest test accuracy: chosen on test data, so never a result to report
+    metrics.jsonl            a line of numbers every so many steps and after every epoch; tensorboard/ has the same
+    pictures/                mixed samples and their masks over the training
+    summary.json             the end of the story
+"""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+import automix
+from automix.classifier import Card, save_classifier
+from automix.config import TrainConfig, read_config
+from automix.data import DATASETS, Data, open_data
+from automix.engine.build import augmentation, build_model, build_optimizer, build_schedule, build_task, rehearse
+from automix.engine.checkpoint import NAME, load_checkpoint, save_checkpoint
+from automix.engine.hardware import Precision, choose_device, choose_precision
+from automix.engine.processes import Processes
+from automix.task import Task
+
+
+@dataclass
+class Run:
+    """The state of a training run."""
+
+    config: TrainConfig
+    among: Processes
+    data: Data
+    device: torch.device
+    precision: Precision
+    task: Task
+    network: nn.Module  # the task, or the task under DistributedDataParallel
+    optimizer: Optimizer
+    schedule: Any
+    scaler: torch.amp.GradScaler
+    step: int = 0
+    best: dict[str, float] = field(default_factory=lambda: {"top1": -1.0, "epoch": 0})
+    seconds_before: float = 0.0  # of training in earlier sessions
+    started: float = field(default_factory=time.monotonic)
+    _saved: float = field(default_factory=time.monotonic)
+
+    @property
+    def folder(self) -> Path:
+        return self.config.folder
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.data.loader)
+
+    @property
+    def total_steps(self) -> int:
+        return self.config.settings.epochs * self.steps_per_epoch
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    @property
+    def deployed_metric(self) -> str:
+        """The accuracy of what `deploy` returns."""
+        return "student_top1" if self.task.teacher is None else "teacher_top1"
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+    def checkpoint_is_due(self) -> bool:
+        """By the clock, and at the end; only the leading process looks, and only it saves."""
+        minutes = (time.monotonic() - self._saved) / 60
+        return self.step == self.total_steps or minutes >= self.config.checkpoint_minutes
+
+    def save_checkpoint(self) -> None:
+        if self.among.leads:
+            facts = {"step": self.step, "best": self.best, "seconds": self.seconds, "card": self.card({}).to_json()}
+            save_checkpoint(self.folder / NAME, self.task, self.optimizer, self.scaler, facts)
+        self._saved = time.monotonic()
+
+    def load_checkpoint(self) -> None:
+        facts = load_checkpoint(self.folder / NAME, self.task, self.optimizer, self.scaler)
+        self.step, self.best, self.seconds_before = facts["step"], facts["best"], facts["seconds"]
+
+    def save_classifier(self, name: str, accuracy: dict[str, float]) -> None:
+        """The deployed classifier with all that is needed to use it, as NAME.safetensors."""
+        if self.among.leads:
+            save_classifier(self.folder / f"{name}.safetensors", self.task.classifier, self.card(accuracy))
+
+    def card(self, accuracy: dict[str, float]) -> Card:
+        """What one must know to use the classifier."""
+        loader, settings = self.data.loader, self.config.settings
+        facts = {"automix": automix.__version__, "data": self.config.data, "method": self.config.method}
+        return Card(
+            model=self.config.model,
+            model_options=dict(self.config.model_options),
+            classes=self.data.classes,
+            train_size=self.data.image_size,
+            image_size=settings.test_size or self.data.image_size,
+            crop=settings.test_crop,
+            mean=_three(loader.mean),
+            std=_three(loader.std),
+            facts={**facts, "epoch": self.step // self.steps_per_epoch, **accuracy},
+        )
+
+
+def _three(values: Tensor) -> tuple[float, float, float]:
+    red, green, blue = values.tolist()
+    return red, green, blue
+
+
+def prepare(config: TrainConfig, among: Processes, *, resume: bool, overwrite: bool) -> Run:
+    """Check what can be checked, then read the data and build everything; a resumed run stands where it was saved."""
+    going_on = check_folder(config, resume=resume, overwrite=overwrite)
+    device = choose_device(config.device, among.local)
+    precision = choose_precision(config.precision, config.settings.mixed_precision, device)
+    known = DATASETS.get(config.data)
+    rehearse(config, config.settings.train_size or (known and known.image_size) or 224)
+    data = open_data(
+        config.data,
+        augmentation(config.settings),
+        root=config.root,
+        classes=config.classes,
+        per_class=config.per_class,
+        batch_size=config.settings.batch_size,
+        seed=config.seed,
+        rank=among.rank,
+        world=among.world,
+        pieces=config.accumulate,
+        workers=config.workers,
+    )
+    torch.manual_seed(config.seed)
+    task = build_task(config, build_model(config, len(data.classes), data.image_size))
+    task.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+    optimizer = build_optimizer(config.settings, task)
+    run = Run(
+        config,
+        among,
+        data,
+        device,
+        precision,
+        task,
+        _distribute(task, device, among),
+        optimizer,
+        build_schedule(config.settings, optimizer, len(data.loader)),
+        torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
+    )
+    if going_on:
+        run.load_checkpoint()
+    elif among.leads:
+        clear(run.folder)
+        config.save(run.folder / "config.yaml")
+    return run
+
+
+def clear(folder: Path) -> None:
+    """An empty run folder; only what a run writes is removed from an existing one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in ("*.safetensors", "metrics.jsonl", "summary.json", "pictures/epoch-*.png", "tensorboard/events.*"):
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
+def _distribute(task: Task, device: torch.device, among: Processes) -> nn.Module:
+    if among.world == 1:
+        return task
+    return DistributedDataParallel(task, device_ids=[device.index] if device.type == "cuda" else None)
+
+
+MAY_CHANGE = ("out", "workers", "device", "data_root", "checkpoint_minutes", "eval_every", "wandb")
+"""Fields that may differ between a run and its continuation; none of them decides a batch or a weight."""
+
+
+def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:
+    """Whether there is a checkpoint to go on from; refuses to write over a run, or to go on with another one."""
+    folder = config.folder
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"out={folder}: is a file; accepted is a folder, new or of an earlier run")
+    written = folder / "config.yaml"
+    if not written.exists() or overwrite:
+        return False
+    if not resume:
+        raise ValueError(f"{folder} holds a run already: accepted are --resume, --overwrite or another --out")
+    if not (folder / NAME).exists():
+        return False
+    before, now = TrainConfig.from_flat(read_config(written)).flat(), config.flat()
+    for name in now:
+        if name not in MAY_CHANGE and before[name] != now[name]:
+            raise ValueError(f"--resume: {folder} was trained with {name}={before[name]}, now it is {now[name]}: "
+                             "accepted is the same, or another --out")  # fmt: skip
+    return True

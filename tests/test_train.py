@@ -1,0 +1,236 @@
+"""The engine on a folder of small images: it trains every method, repeats itself, and loses nothing when killed."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import automix
+from automix import cli
+from automix.config import TrainConfig, read_config
+from automix.data import draw_shapes
+from automix.engine import NotFinite, Silent, Stopped, train
+from automix.engine.run import Run
+from automix.recipes import find_recipe
+
+every_method = pytest.mark.parametrize("method", automix.methods())
+
+TINY = {"layers": [1, 1, 1, 1], "channels": [8, 8, 8, 8]}
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 3 classes with 12 training and 4 test images each, 16 px."""
+    root = tmp_path_factory.mktemp("data") / "photos"
+    drawn = draw_shapes(12 * 16, 16)
+    for number, (image, label) in enumerate(zip(drawn.images, drawn.labels.tolist(), strict=True)):
+        if label < 3:
+            folder = root / ("train" if number // 12 < 12 else "test") / "abc"[label]
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.permute(1, 2, 0).numpy()).save(folder / f"{number}.png")
+    return root
+
+
+def configure(photos: Path, out: Path, method: str = "automix", **changes: Any) -> TrainConfig:
+    """3 epochs of 3 steps of 12 images, a checkpoint after every step."""
+    settings = {name: changes.pop(name) for name in list(changes) if hasattr(find_recipe("quick"), name)}
+    config = TrainConfig(
+        data=str(photos),
+        method=method,
+        out=str(out),
+        model_options=TINY,
+        checkpoint_minutes=0,
+        settings=replace(find_recipe("quick"), **{"epochs": 3, "batch_size": 12, **settings}),
+    )
+    return replace(config, **changes)
+
+
+def final_state(folder: Path) -> dict[str, bytes]:
+    """Every tensor of the checkpoint: student, teacher, Mix Block, optimizer."""
+    tensors = load_file(folder / "checkpoint.safetensors")
+    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+
+
+def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["kind"] == kind]
+
+
+@every_method
+def test_a_run_leaves_what_it_promises(method: str, photos: Path, tmp_path: Path) -> None:
+    summary = train(configure(photos, tmp_path / "run", method))
+    folder = tmp_path / "run"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "config.yaml",
+        "checkpoint.safetensors",
+        "last.safetensors",
+        "best.safetensors",
+        "metrics.jsonl",
+        "summary.json",
+        "pictures",
+        "tensorboard",
+    }
+    epochs = lines(folder, "epoch")
+    assert [record["step"] for record in epochs] == [3, 6, 9]
+    assert summary == json.loads((folder / "summary.json").read_text())
+    assert summary["student_top1"] == epochs[-1]["student_top1"]
+    assert summary["best_top1"] == max(record.get("teacher_top1", record["student_top1"]) for record in epochs)
+    assert ("teacher_top1" in summary) == (method == "automix")
+    assert {"loss", "loss_mixed", "lam", "mixed_accuracy", "lr", "images_per_second"} <= epochs[0].keys()
+    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [f"epoch-000{n}.png" for n in range(4)]
+
+
+def test_a_run_repeats_from_its_config_file(photos: Path, tmp_path: Path) -> None:
+    train(configure(photos, tmp_path / "one", seed=5))
+    line = ["train", "--config", str(tmp_path / "one" / "config.yaml"), "--out", str(tmp_path / "two")]
+    assert cli.run(line) == 0
+    assert final_state(tmp_path / "one") == final_state(tmp_path / "two")
+    other = train(configure(photos, tmp_path / "three", seed=6))
+    assert other["steps"] == 9
+    assert final_state(tmp_path / "one") != final_state(tmp_path / "three")
+
+
+class KillAt(Silent):
+    """Kills its own process, without a chance to clean up, when a step is done."""
+
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def step(self, run: Run, metrics: dict[str, float]) -> None:
+        if run.step == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@every_method
+def test_a_killed_run_ends_as_if_nothing_had_happened(method: str, photos: Path, tmp_path: Path) -> None:
+    whole, killed = (configure(photos, tmp_path / name, method, ema=True) for name in ("whole", "killed"))
+    train(whole)
+    step = random.Random(method).randint(2, 8)
+    child = multiprocessing.get_context("fork").Process(target=train, args=(killed,), kwargs={"display": KillAt(step)})
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    train(killed, resume=True)
+    assert final_state(whole.folder) == final_state(killed.folder)
+    # The averages of the epoch that was cut in two differ, its accuracies and everything else do not.
+    keys = ("step", "epoch", "student_top1", "teacher_top1", "lr")
+    for one, two in zip(lines(whole.folder, "epoch"), lines(killed.folder, "epoch"), strict=True):
+        assert [one[key] for key in keys] == [two[key] for key in keys]
+
+
+@pytest.mark.parametrize("options", [{"optimizer": "adamw"}, {"optimizer": "lamb"}, {"drop_path": 0.5, "dropout": 0.5}])
+def test_resume_knows_every_optimizer_and_dropout(options: dict[str, Any], photos: Path, tmp_path: Path) -> None:
+    whole, cut = (configure(photos, tmp_path / name, "mixup", lr=0.01, **options) for name in ("whole", "cut"))
+    train(whole)
+    interrupt(cut, after=4)
+    train(cut, resume=True)
+    assert final_state(whole.folder) == final_state(cut.folder)
+
+
+class SignalAt(Silent):
+    def __init__(self, step: int, number: int) -> None:
+        self.at, self.number = step, number
+
+    def step(self, run: Run, metrics: dict[str, float]) -> None:
+        if run.step == self.at:
+            signal.raise_signal(self.number)
+
+
+def interrupt(config: TrainConfig, after: int, number: int = signal.SIGTERM) -> Stopped:
+    with pytest.raises(Stopped) as caught:
+        train(config, display=SignalAt(after, number))
+    return caught.value
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_a_checkpoint(number: int, code: int, photos: Path, tmp_path: Path) -> None:
+    config = configure(photos, tmp_path / "run", checkpoint_minutes=60)
+    before = signal.getsignal(number)
+    stopped = interrupt(config, after=3, number=number)
+    assert stopped.exit_code == code
+    assert "stopped after step 4 of 9" in str(stopped)  # the step in which the signal was noticed is finished
+    assert (config.folder / "checkpoint.safetensors").exists()
+    assert signal.getsignal(number) == before
+    train(config, resume=True)
+    assert lines(config.folder, "epoch")[-1]["step"] == 9
+
+
+def test_a_run_is_neither_overwritten_nor_mixed_up(photos: Path, tmp_path: Path) -> None:
+    config = configure(photos, tmp_path / "run", "mixup", epochs=1)
+    train(config)
+    first = final_state(config.folder)
+    with pytest.raises(ValueError, match=r"holds a run already: accepted are --resume, --overwrite or another --out"):
+        train(config)
+    with pytest.raises(ValueError, match="was trained with lr=0.1, now it is 0.2"):
+        train(configure(photos, tmp_path / "run", "mixup", epochs=1, lr=0.2), resume=True)
+    train(config, resume=True)  # nothing is left to do
+    assert final_state(config.folder) == first
+    train(configure(photos, tmp_path / "run", "mixup", epochs=1, lr=0.2), overwrite=True)
+    assert final_state(config.folder) != first
+    assert read_config(config.folder / "config.yaml")["lr"] == 0.2
+    assert len(lines(config.folder, "epoch")) == 1
+
+
+def test_what_is_not_finite_stops_the_run_before_the_update(photos: Path, tmp_path: Path) -> None:
+    config = configure(photos, tmp_path / "run", lr=1e25)
+    with pytest.raises(NotFinite, match=r"step \d: not finite \(loss .*loss_mixed .*lam 0\.\d+.*\); the weights are"):
+        train(config)
+    assert all(tensor.isfinite().all() for tensor in load_file(config.folder / "checkpoint.safetensors").values())
+
+
+def test_accumulated_pieces_are_the_whole_batch(photos: Path, tmp_path: Path) -> None:
+    """Without mixing and without BatchNorm, four pieces of three give what one batch of twelve gives."""
+    options = {"model_options": {**TINY, "norm_layer": "groupnorm1"}, "checkpoint_minutes": 60}
+    for pieces in (1, 4):
+        train(configure(photos, tmp_path / str(pieces), "vanilla", accumulate=pieces, **options))
+    one, four = (load_file(tmp_path / name / "last.safetensors") for name in "14")
+    for name in one:
+        torch.testing.assert_close(one[name], four[name], rtol=1e-3, atol=1e-5)
+
+
+def test_bf16_trains_and_is_another_computation(photos: Path, tmp_path: Path) -> None:
+    config = configure(photos, tmp_path / "bf16", precision="bf16", epochs=1)
+    train(config)
+    train(configure(photos, tmp_path / "float32", precision="float32", epochs=1))
+    half, full = (load_file(tmp_path / name / "last.safetensors") for name in ("bf16", "float32"))
+    assert all(tensor.dtype != torch.bfloat16 for tensor in half.values())
+    assert any(not torch.equal(half[name], full[name]) for name in full)
+
+
+def test_gradients_are_clipped_to_their_norm(photos: Path, tmp_path: Path) -> None:
+    """With plain SGD and no decay, the first step moves the weights by lr times the clipped norm."""
+    options = {"clip_grad": 0.01, "momentum": 0.0, "weight_decay": 0.0, "epochs": 1, "batch_size": 36}
+    config = configure(photos, tmp_path / "run", "vanilla", **options)
+
+    class Keep(Silent):
+        def begin(self, run: Run) -> None:
+            self.run = run
+            self.before = [parameter.detach().clone() for parameter in run.trained]
+
+    keep = Keep()
+    train(config, display=keep)
+    moved = torch.cat([(now - old).flatten() for now, old in zip(keep.run.trained, keep.before, strict=True)])
+    assert moved.norm().item() == pytest.approx(0.1 * 0.01, rel=1e-3)
+
+
+def test_a_broken_image_is_named(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    folder = tmp_path / "photos"
+    shutil.copytree(photos, folder)
+    broken = folder / "train" / "a" / "broken.png"
+    broken.write_bytes(b"no image")
+    assert cli.run(["train", str(folder), "--out", str(tmp_path / "run"), "--batch-size", "12"]) == 2
+    error = capsys.readouterr().err
+    assert str(broken) in error
+    assert error.count("\n") == 1
