@@ -1,10 +1,13 @@
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import automix  # noqa: F401  (before anything that imports torchvision)
+from automix.data import draw_shapes
 
 torch.set_num_threads(1)  # tests run in parallel; several threads each would only fight
 
@@ -36,3 +39,16 @@ def batch(size: int = 6, height: int = 16, width: int = 16, num_classes: int = 5
     generator = torch.Generator().manual_seed(7)
     x = torch.randn(size, 3, height, width, generator=generator)
     return x, torch.randint(num_classes, (size,), generator=generator)
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 3 classes with 12 training and 4 test images each, 16 px."""
+    root = tmp_path_factory.mktemp("data") / "photos"
+    drawn = draw_shapes(12 * 16, 16)
+    for number, (image, label) in enumerate(zip(drawn.images, drawn.labels.tolist(), strict=True)):
+        if label < 3:
+            folder = root / ("train" if number // 12 < 12 else "test") / "abc"[label]
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.permute(1, 2, 0).numpy()).save(folder / f"{number}.png")
+    return root

@@ -25,31 +25,32 @@ def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
     [
         ("trian shapes", "command 'trian' is unknown: accepted are train, .*did you mean 'train'"),
         ("train", "DATA is missing: accepted is a dataset's name"),
-        ("train shapse", "'shapse' is unknown: accepted are .*shapes"),
+        ("train shapse", "'shapse' is unknown, did you mean 'shapes'"),
         ("train no/such/folder", "no/such/folder"),
         ("train shapes --method cutmx", "method 'cutmx' is unknown: accepted are .*did you mean 'cutmix'"),
         ("train shapes --model resnet19", "model 'resnet19' is unknown: accepted are timm's names .*resnet18"),
         ("train shapes --recipe cifr", "recipe 'cifr' is unknown: accepted are .*did you mean 'cifar'"),
-        ("train shapes --layer 7", "layer=?.*7.*: accepted are"),
+        ("train shapes --layer 7", "layer=7: accepted for ResNet are 1 to 4"),
         ("train shapes --method vanilla --layer 3", "vanilla has no option 'layer'"),
         ("train shapes --alpha 0", "alpha=0.0: accepted is a number > 0"),
         ("train shapes --method-options.alpha -1", "alpha=-1: accepted is a number > 0"),
         ("train shapes --method mixup --method-options.gama 1", "mixup has no option 'gama': accepted are alpha"),
         ("train shapes --epochs 0", "epochs=0: accepted is a whole number >= 1"),
-        ("train shapes --epochs ten", "epochs"),
-        ("train shapes --batch-sise 3", "--batch-sise"),
+        ("train shapes --epochs ten", "epochs=ten: accepted is a whole number"),
+        ("train shapes --batch-sise 3", "--batch-sise is unknown; did you mean --batch-size"),
+        ("train shapes --out", "--out: expected one argument"),
         ("train shapes --lr -1", "lr=-1.0: accepted is a number > 0"),
         ("train shapes --classes 0", "classes=0: accepted is a number >= 1"),
         ("train shapes --classes 13", "classes=13: accepted are 1 to 12"),
         ("train shapes --per-class 1000000", "per_class=1000000: accepted are 1 to"),
         ("train shapes --batch-size 1000000", "batch_size=1000000: accepted are 1 to"),
-        ("train shapes --batch-size 100 --accumulate 3", "batch_size=100: .*3"),
+        ("train shapes --batch-size 100 --accumulate 3", "batch_size=100: accepted are multiples of 3"),
         ("train shapes --model-options.num_classes 3", "model_options.num_classes: the number of classes"),
         ("train shapes --model-options.chanels 3", "model resnet18: .*chanels"),
         ("train shapes --weights none.safetensors", "weights=none.safetensors: no such file"),
         ("train shapes --device cuda:7", "device=cuda:7: .*accepted here are cpu"),
         ("train shapes --precision fp16 --device cpu", "precision=fp16: accepted on the CPU are"),
-        ("train shapes --precision half", "precision"),
+        ("train shapes --precision half", "precision=half: accepted is one of auto, float32, bf16, fp16"),
         ("train --config none.yaml", "config none.yaml: no such file"),
         ("train --resume --out none", "none/config.yaml: no such file"),
         ("predict none a.png", "none: no such file or folder"),
@@ -76,8 +77,8 @@ def test_a_wrong_command_line_gets_one_line_within_a_second(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data: shapes\nlearning_rate: 1\n", "learning_rate"),
-        ("data: shapes\nepochs: many\n", "epochs"),
+        ("data: shapes\nlearning_rate: 1\n", "--learning_rate is unknown"),
+        ("data: shapes\nepochs: many\n", "epochs=many: accepted is a whole number"),
         ("- a\n- b\n", "accepted are lines of the form name: value"),
         ("data: [shapes\n", "cannot be read as YAML"),
         ("data: !!python/object/apply:os.system ['touch hacked']\n", "cannot be read as YAML"),
@@ -104,7 +105,7 @@ def test_flags_win_over_the_file_and_the_file_over_the_recipe(tmp_path: Path) ->
 def test_another_recipe_than_the_file_s_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("data: shapes\nrecipe: cifar\n")
-    with pytest.raises(ValueError, match="--recipe deit: .* was made with 'cifar'"):
+    with pytest.raises(ValueError, match=r"--recipe deit: .* was made with 'cifar'"):
         read_arguments(["--config", str(path), "--recipe", "deit"])
 
 

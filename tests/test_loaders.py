@@ -38,6 +38,15 @@ def as_list(batches: Any) -> list[tuple[Tensor, Tensor]]:
     return list(batches)
 
 
+def complaint(batches: Any) -> str:
+    """Not by pytest.raises: it keeps the frames, hence the workers, and to collect those takes seconds."""
+    try:
+        list(batches)
+    except (RuntimeError, ValueError) as error:
+        return str(error)
+    return "no complaint"
+
+
 def same(first: list[tuple[Tensor, Tensor]], second: list[tuple[Tensor, Tensor]]) -> bool:
     pairs = zip(first, second, strict=True)
     return all(torch.equal(x, other_x) and torch.equal(y, other_y) for (x, y), (other_x, other_y) in pairs)
@@ -214,8 +223,7 @@ def test_any_number_of_workers_gives_the_same_batches(tmp_path: Path) -> None:
     abandoned = loaders[2].batches(0, 8)
     assert same(none[:1], [next(abandoned)])
     assert same(none[6:], as_list(loaders[2].batches(3, 8)))
-    with pytest.raises(RuntimeError, match="the older call cannot go on"):
-        as_list(abandoned)
+    assert "the older call cannot go on" in complaint(abandoned)
     x, y = none[0]
     assert x.shape == (3, 3, 20, 20)
     assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
@@ -265,10 +273,9 @@ def test_a_broken_image_is_named_in_one_line(tmp_path: Path) -> None:
     broken = photos(tmp_path) / "train" / "bee" / "3.png"
     broken.write_bytes(broken.read_bytes()[:200])
     for workers in (0, 2):
-        with pytest.raises(ValueError, match=r"bee.3.png: cannot be read as an image") as error:
-            as_list(open_data(str(tmp_path), STRONG, batch_size=12, workers=workers).loader.batches(0, 2))
-        assert str(error.value).startswith(str(broken))
-        assert "\n" not in str(error.value)
+        message = complaint(open_data(str(tmp_path), STRONG, batch_size=12, workers=workers).loader.batches(0, 2))
+        assert message.startswith(f"{broken}: cannot be read as an image")
+        assert "\n" not in message
 
 
 # --- test sets -------------------------------------------------------------------------------------------------------

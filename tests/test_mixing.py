@@ -1,5 +1,7 @@
 """The draws and the blend."""
 
+from typing import Any
+
 import pytest
 import scipy.stats
 import torch
@@ -32,7 +34,7 @@ def test_index_is_a_permutation_and_every_one_is_as_likely() -> None:
 
 
 def test_generators_depend_on_every_argument_and_on_nothing_else() -> None:
-    arguments = [(0, 0), (1, 0), (0, 1), (0, 0, 1), (0, 0, 0, "order")]
+    arguments: list[Any] = [(0, 0), (1, 0), (0, 1), (0, 0, 1), (0, 0, 0, "order")]
     draws = [torch.rand(4, generator=step_generator(*a)) for a in arguments]
     assert len({tuple(draw.tolist()) for draw in draws}) == len(arguments)
     torch.manual_seed(99)

@@ -10,6 +10,7 @@ import torch
 import torchvision.transforms as T
 from conftest import HandWritten
 from PIL import Image
+from timm.data import create_transform
 from torch import nn
 
 import automix
@@ -58,9 +59,16 @@ def test_an_image_of_the_right_size_is_not_touched(tmp_path: Path) -> None:
 def test_resizing_and_cropping_are_torchvisions(tmp_path: Path, shape: tuple[int, int], crop: float, mode: str) -> None:
     path = write(tmp_path / "x.png", noise(*shape, mode=mode))
     oracle = T.Compose(
-        [T.Resize(round(32 / crop), T.InterpolationMode.BICUBIC), T.CenterCrop(32), T.PILToTensor()],
+        [T.Resize(int(32 / crop), T.InterpolationMode.BICUBIC), T.CenterCrop(32), T.PILToTensor()],
     )
     assert torch.equal(read_square(path, 32, crop), oracle(Image.open(path).convert("RGB")))
+
+
+@pytest.mark.parametrize("crop", [1.0, 0.95, 0.875])  # 224 / 0.95 = 235.8
+def test_the_preparation_is_that_of_timms_test_transform(tmp_path: Path, crop: float) -> None:
+    path = write(tmp_path / "x.png", noise(500, 375))
+    oracle = create_transform(224, crop_pct=crop, interpolation="bicubic", mean=(0, 0, 0), std=(1, 1, 1))
+    assert torch.equal(read_square(path, 224, crop).float() / 255, oracle(Image.open(path)))
 
 
 @pytest.mark.parametrize(("orientation", "upright"), [(3, Image.Transpose.ROTATE_180), (6, Image.Transpose.ROTATE_270)])

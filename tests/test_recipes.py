@@ -256,6 +256,13 @@ def test_alphas_go_by_the_dataset_where_the_paper_names_it(name: str, data: str 
     assert find_recipe(name).alpha("puzzlemix", "resnet50", data) == 1.0
 
 
+def test_options_for_a_method() -> None:
+    assert find_recipe("rsb-a2").options_for("mixup_or_cutmix", "resnet50") == {"mixup_alpha": 0.1, "cutmix_alpha": 1.0}
+    assert find_recipe("cifar").options_for("mixup_or_cutmix", "resnet50") == {}
+    assert find_recipe("pytorch100").options_for("cutmix", "resnet18", "sets/imagenet") == {"alpha": 0.2}
+    assert find_recipe("quick").options_for("cutmix", "resnet18", "shapes") == {}
+
+
 @with_paper
 def test_the_sentences_about_alphas_are_quoted_well() -> None:
     source = Path(os.environ["AUTOMIX_PAPER"]).read_text(encoding="utf-8")

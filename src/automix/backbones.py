@@ -76,8 +76,8 @@ def _small_patches(name: str, family: str, size: tuple[int, ...]) -> dict[str, A
 
 def _small_resnet_stem(model: Any) -> None:
     """A 3x3 convolution of stride 1 instead of the stem's convolutions and max-pool (the paper's appendix)."""
-    old = next(module for module in model.conv1.modules() if isinstance(module, nn.Conv2d))
-    model.conv1 = nn.Conv2d(old.in_channels, model.bn1.num_features, 3, padding=1, bias=False)
+    old = [module for module in model.conv1.modules() if isinstance(module, nn.Conv2d)]
+    model.conv1 = nn.Conv2d(old[0].in_channels, old[-1].out_channels, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     model.maxpool = nn.Identity()
     _divide_reductions(model)

@@ -1,7 +1,7 @@
 """What a training run is made of, as one typed object, and the YAML file it lives in.
 
-The file is flat: the run's own fields, then every field of the recipe, so that a run folder's config.yaml shows all that
-was used and ``automix train --config runs/x/config.yaml`` repeats it.
+The file is flat: the run's own fields, then every field of the recipe. A run folder's config.yaml thus shows all that
+was used, and ``automix train --config runs/x/config.yaml`` repeats it.
 """
 
 from dataclasses import asdict, dataclass, field, fields
@@ -12,7 +12,7 @@ import yaml
 
 from automix.catalog import check_method
 from automix.checks import check_alpha, check_at_least, unknown_name
-from automix.data import check_data
+from automix.data import DATASETS, BatchPlan, check_data
 from automix.recipes import Recipe, find_recipe
 
 Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str] | None]
@@ -59,7 +59,7 @@ class TrainConfig:
     workers: int = 2
     """Processes that read images, for datasets that do not live in memory."""
     eval_every: int = 1
-    """Epochs between evaluations; the last ten epochs are always evaluated."""
+    """Epochs between evaluations; the last epoch is always evaluated."""
     checkpoint_minutes: float = 5.0
     """Save the state for --resume so often; 0: after every step."""
     wandb: bool = False
@@ -88,6 +88,21 @@ class TrainConfig:
         if self.weights is not None and not Path(self.weights).is_file():
             raise ValueError(f"weights={self.weights}: no such file; accepted is a safetensors file")
         check_data(self.data, self.root)
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """What is known of the embedded datasets without drawing them; the others are listed before they are read."""
+        known = DATASETS.get(self.data)
+        if known is None or known.train_count is None:
+            return
+        each = known.train_count // known.num_classes  # on average
+        for name, most in (("classes", known.num_classes), ("per_class", each)):
+            if (getattr(self, name) or 1) > most:
+                raise ValueError(f"{name}={getattr(self, name)}: accepted are 1 to {most}")
+        count = known.train_count if self.classes is None else self.classes * 2 * each
+        if self.per_class is not None:
+            count = (self.classes or known.num_classes) * self.per_class
+        BatchPlan(count, self.settings.batch_size, pieces=self.accumulate)
 
     @property
     def root(self) -> Path | None:

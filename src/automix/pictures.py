@@ -1,9 +1,10 @@
 """Pictures of mixed samples: what a task trains on, to look at.
 
-    picture = mixed_samples(task, x, loader.mean, loader.std, title="AutoMix on shapes")
-    picture.save("mixed.png")
+picture = mixed_samples(task, x, loader.mean, loader.std, title="AutoMix on shapes")
+picture.save("mixed.png")
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -16,7 +17,7 @@ MOST = 8  # columns
 SIDE = 96  # px: small images are enlarged by a whole factor to about this
 GAP = 6  # px between images
 MARGIN = 14  # px around everything
-INK, FRAME, PAPER = "#202020", "#b8b8b8", "#ffffff"
+INK, PENCIL, FRAME, PAPER = "#202020", "#606060", "#b8b8b8", "#ffffff"
 
 
 def mixed_samples(
@@ -28,7 +29,7 @@ def mixed_samples(
     is the image, black the partner. The task stays as it is.
     """
     x = x[:MOST]
-    index = torch.arange(len(x), device=x.device).roll(1)
+    index = torch.arange(len(x), device=x.device).roll(-1)
 
     def pixels(images: Tensor) -> Tensor:
         return images.float() * std.to(x.device).view(-1, 1, 1) + mean.to(x.device).view(-1, 1, 1)
@@ -37,11 +38,14 @@ def mixed_samples(
     for lam in lams:
         mixed = task.mix(x, lam=lam, index=index)
         rows |= {f"mask\nlam {lam:g}": mixed.mask, f"mixed\nlam {lam:g}": pixels(mixed.x)}
-    return image_grid(rows, title)
+    return image_grid(rows, title, note="mask: white is the image, black its partner")
 
 
-def image_grid(rows: dict[str, Tensor], title: str = "") -> Image.Image:
-    """Rows of images in [0, 1], (N, 3 or 1, H, W), below each other, each with its name to the left."""
+def image_grid(rows: dict[str, Tensor], title: str = "", note: str = "") -> Image.Image:
+    """Rows of images in [0, 1], (N, 3 or 1, H, W), below each other, each with its name to the left.
+
+    `title` stands above them, `note` below.
+    """
     shapes = {tuple(images.shape[-2:]) for images in rows.values()}
     if len(shapes) != 1:
         raise ValueError(f"rows of {sorted(shapes)} px: accepted are one or more rows of images of one size")
@@ -49,16 +53,20 @@ def image_grid(rows: dict[str, Tensor], title: str = "") -> Image.Image:
     scale = max(1, round(SIDE / max(height, width)))
     height, width = height * scale, width * scale
     columns = max(len(images) for images in rows.values())
-    words, heading = ImageFont.load_default(size=15), ImageFont.load_default(size=18)
+    heading, words, small = (ImageFont.load_default(size=size) for size in (18, 15, 13))
 
     ruler = ImageDraw.Draw(Image.new("RGB", (1, 1)))
-    left = MARGIN + GAP + int(max(ruler.multiline_textbbox((0, 0), name, font=words)[2] for name in rows)) + MARGIN
+    left = 2 * MARGIN + GAP + int(max(ruler.multiline_textbbox((0, 0), name, font=words)[2] for name in rows))
     top = MARGIN + (18 + MARGIN if title else 0)
-    full_width = left + columns * (width + GAP) - GAP + MARGIN
-    full_width = max(full_width, int(ruler.textlength(title, font=heading)) + 2 * MARGIN)
-    picture = Image.new("RGB", (full_width, top + len(rows) * (height + GAP) - GAP + MARGIN), PAPER)
+    right = left + columns * (width + GAP) - GAP
+    right = max(
+        right, MARGIN + math.ceil(ruler.textlength(title, heading)), left + math.ceil(ruler.textlength(note, small))
+    )
+    bottom = top + len(rows) * (height + GAP)
+    picture = Image.new("RGB", (right + MARGIN, bottom - GAP + MARGIN + (13 + GAP if note else 0)), PAPER)
     draw = ImageDraw.Draw(picture)
     draw.text((MARGIN, MARGIN), title, fill=INK, font=heading)
+    draw.text((left, bottom), note, fill=PENCIL, font=small)
     for row, (name, images) in enumerate(rows.items()):
         y = top + row * (height + GAP)
         draw.multiline_text((MARGIN, y + height / 2), name, fill=INK, font=words, anchor="lm")

@@ -99,7 +99,7 @@ def _read(path: Path, size: int, crop: float) -> Tensor:
     short, long = min(image.size), max(image.size)
     if long > LONGEST * short:
         raise ValueError(f"{image.width} x {image.height} px: accepted are sides of up to 1 : {LONGEST}")
-    target = round(size / crop)
+    target = int(size / crop)  # rounded down as in timm's test transform, by which the accuracy was measured
     width, height = (target if side == short else int(target * side / short) for side in image.size)
     if image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BICUBIC)

@@ -1,6 +1,8 @@
 """Command lines from dataclasses: a flag for each field, its help from the docstring below the field."""
 
 import argparse
+import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any, get_type_hints
@@ -44,4 +46,23 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     try:
         return parser.parse_args(arguments)
     except argparse.ArgumentError as error:
-        raise ValueError(" ".join(str(error.message).split())) from None
+        raise ValueError(_in_our_words(" ".join(str(error.message).split()), parser)) from None
+
+
+def _in_our_words(message: str, parser: ArgumentParser) -> str:
+    """What jsonargparse says about types and unknown flags, as: what is wrong, what is accepted."""
+    if wrong := re.fullmatch(r'Parser key "([\w.]+)": Expected an? (.*?)\. Got value: (.*)', message):
+        name, kind, value = wrong.groups()
+        return f"{name}={value}: accepted is {_describe(kind)}"
+    if unknown := re.fullmatch(r"unrecognized arguments: (.*)|Option '(\w+)' is not accepted", message):
+        flag = unknown[1].split()[0] if unknown[1] else f"--{unknown[2]}"
+        close = difflib.get_close_matches(flag, [name for action in parser._actions for name in action.option_strings])
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return f"{flag} is unknown{hint} {parser.prog} --help lists what is accepted"
+    return message
+
+
+def _describe(kind: str) -> str:
+    if choices := re.fullmatch(r"typing\.Literal\[(.*)\]", kind):
+        return "one of " + choices[1].replace("'", "")
+    return {"<class 'int'>": "a whole number", "<class 'float'>": "a number"}.get(kind, kind)

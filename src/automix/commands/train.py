@@ -55,14 +55,16 @@ def _look_ahead(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
     `--resume --out DIR` and no data means that folder's own configuration.
     """
-    config = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    config, rest = (argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False) for _ in "cr")
     config.add_argument("--config")
-    rest = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in ("--recipe", "--out", "--data"):
         rest.add_argument(flag)
     rest.add_argument("--resume", action="store_true")
-    found, others = config.parse_known_args(arguments)
-    found = rest.parse_known_args(others, found)[0]
+    try:
+        found, others = config.parse_known_args(arguments)
+        found = rest.parse_known_args(others, found)[0]
+    except argparse.ArgumentError as error:
+        raise ValueError(str(error)) from None
     if found.resume and found.out and not found.config and not found.data:
         found.config = str(Path(found.out) / "config.yaml")
     return found, others

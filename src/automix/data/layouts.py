@@ -57,7 +57,7 @@ def flat(root: Path) -> Pair:
                 f"{root / name}: one image only; accepted are at least two, one of them is held out to test"
             )
         testing[members[::HELD_OUT]] = True
-    return _part(everything, ~testing), _part(everything, testing)
+    return _split(everything, ~testing)
 
 
 def tiny_imagenet(root: Path) -> Pair:
@@ -114,7 +114,7 @@ def cub(root: Path) -> Pair:
         corners,
     )
     training = torch.tensor([split[key] == "1" for key in images])
-    return _part(everything, training), _part(everything, ~training)
+    return _split(everything, training)
 
 
 def inaturalist(root: Path, year: int) -> Pair:
@@ -212,16 +212,13 @@ def _image_folder(root: Path) -> Listing:
     try:
         found = ImageFolder(str(root))
     except FileNotFoundError as error:
-        raise ValueError(f"{root}: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{root}: {str(error).splitlines()[0]}; accepted is <class>/<image>") from None
     paths, labels = zip(*found.samples, strict=True)
     return Listing(tuple(paths), torch.tensor(labels), tuple(found.classes))
 
 
-def _part(listing: Listing, chosen: torch.Tensor) -> Listing:
-    positions = chosen.nonzero().flatten()
-    boxes = None if listing.boxes is None else listing.boxes[positions]
-    paths = tuple(listing.paths[i] for i in positions.tolist())
-    return Listing(paths, listing.labels[positions], listing.classes, boxes)
+def _split(everything: Listing, training: torch.Tensor) -> Pair:
+    return everything.take(training.nonzero().flatten()), everything.take((~training).nonzero().flatten())
 
 
 def _text(path: Path, expected: str) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -59,10 +59,15 @@ class Listing:
 
     def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "Listing":
         """The first `classes` classes, and `per_class` images of each, drawn by `seed`."""
-        chosen = choose_subset(self.labels, len(self.classes), classes, per_class, seed)
-        paths = tuple(self.paths[i] for i in chosen.tolist())
-        boxes = None if self.boxes is None else self.boxes[chosen]
-        return Listing(paths, self.labels[chosen], self.classes[:classes], boxes)
+        chosen = self.take(choose_subset(self.labels, len(self.classes), classes, per_class, seed))
+        return replace(chosen, classes=self.classes[:classes])
+
+    def take(self, positions: Tensor) -> "Listing":
+        """The images at `positions`, in that order."""
+        paths = tuple(self.paths[i] for i in positions.tolist())
+        return Listing(
+            paths, self.labels[positions], self.classes, None if self.boxes is None else self.boxes[positions]
+        )
 
     def in_memory(self, size: int | None = None, crop: float = 1.0) -> ImageSet:
         """All images, in order, brought to `size` by `fit`; without a size they must be equally large already."""

@@ -2,7 +2,7 @@
 
 A dataset is looked for in the folder `root`, else in the folder that the environment variable AUTOMIX_DATA names, else
 in ./data. Besides the names in `DATASETS`, a dataset can be given as a folder (in any layout of layouts.py, or of tar
-files) or by timm's prefixes ``hfds/`` and ``torch/``.
+files), by timm's prefixes ``hfds/`` and ``torch/``, or as ``wds/<folder>`` with WebDataset's shards in it.
 """
 
 import difflib
@@ -16,8 +16,9 @@ from automix.data import embedded, layouts
 from automix.data.images import ImageSet
 from automix.data.listing import Listing
 from automix.data.readers import ITERABLE, PREFIXES, ReaderSet, has_tars, open_reader, open_tars
+from automix.data.shards import ShardSet, open_shards
 
-Pair = tuple[ImageSet, ImageSet] | tuple[Listing, Listing] | tuple[ReaderSet, ReaderSet]
+Pair = tuple[ImageSet, ImageSet] | tuple[Listing, Listing] | tuple[ReaderSet, ReaderSet] | tuple[ShardSet, ShardSet]
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,14 @@ class Dataset:
     layout: Callable[[Path], tuple[Listing, Listing] | tuple[ImageSet, ImageSet]] = layouts.folder
     draw: Callable[[int], tuple[ImageSet, ImageSet]] | None = None
     flip: bool = True  # False where a mirrored image is another thing
+    train_count: int | None = None  # of a drawn dataset: known before it is drawn
 
 
 DATASETS: dict[str, Dataset] = {
-    "digits": Dataset("scikit-learn's 1,797 handwritten digits", 10, 16, draw=embedded.digits, flip=False),
-    "shapes": Dataset("6,960 drawn shapes on clutter", 12, 32, draw=embedded.shapes),
+    "digits": Dataset(
+        "scikit-learn's 1,797 handwritten digits", 10, 16, draw=embedded.digits, flip=False, train_count=1198
+    ),
+    "shapes": Dataset("6,960 drawn shapes on clutter", 12, 32, draw=embedded.shapes, train_count=5040),
     "cifar10": Dataset(
         "CIFAR-10: 60,000 photos of 32 px",
         10,
@@ -123,6 +127,8 @@ DATASETS: dict[str, Dataset] = {
     ),
 }
 
+OTHERS = "an existing folder, hfds/<name>, torch/<name>, wds/<folder>"
+
 
 def check_data(name: str, root: Path | None = None) -> None:
     """Raise a one-line ValueError unless `name` can be opened, as far as that shows without reading any images."""
@@ -130,22 +136,21 @@ def check_data(name: str, root: Path | None = None) -> None:
     if name in DATASETS:
         if DATASETS[name].draw is None:
             _find(name, root)
+    elif prefix == "wds" and rest:
+        if not _shard_folder(rest, root).is_dir():
+            raise ValueError(
+                f"data {name!r}: no folder {_shard_folder(rest, root)}; accepted is wds/<folder of shards>"
+            )
     elif prefix in ITERABLE and rest:
-        accepted = " and ".join(f"{prefix}/<name>" for prefix in PREFIXES)
-        raise ValueError(
-            f"data {name!r} cannot be read from any step on: accepted are {accepted}, and folders of tar files"
-        )
+        raise ValueError(f"data {name!r} cannot be read from any step on: accepted are {OTHERS}")
     elif not (prefix in PREFIXES and rest) and not (name and Path(name).is_dir()):
         close = difflib.get_close_matches(name.lower(), DATASETS, n=1)
-        meant = f", did you mean {close[0]!r}?" if close else ""
-        raise ValueError(
-            f"data {name!r} is unknown{meant or ':'} accepted are {', '.join(DATASETS)}, an existing folder, "
-            f"hfds/<name> and torch/<name>"
-        )
+        meant = f", did you mean {close[0]!r}?" if close else ":"
+        raise ValueError(f"data {name!r} is unknown{meant} accepted are {', '.join(DATASETS)}, {OTHERS}")
 
 
 def open_dataset(name: str, root: Path | None = None, *, image_size: int | None = None) -> Pair:
-    """The training and the test set `name`: images in memory, a listing of files, or what a timm reader opens.
+    """The training and the test set `name`: images in memory, a listing of files, or what is streamed only.
 
     `image_size` is for the sets that are drawn, `digits` and `shapes`; the others come as they are.
     """
@@ -157,6 +162,8 @@ def open_dataset(name: str, root: Path | None = None, *, image_size: int | None 
         return known.layout(_find(name, root))
     if Path(name).is_dir():
         return open_folder(Path(name))
+    if name.startswith("wds/"):
+        return open_shards(_shard_folder(name.removeprefix("wds/"), root))
     return open_reader(name, data_root(root))
 
 
@@ -167,11 +174,15 @@ def open_folder(folder: Path) -> Pair:
             return known.layout(folder)
     if has_tars(folder):
         return open_tars(folder)
-    return layouts.cifar(folder)
+    return layouts.cifar(folder)  # which passes on whatever is not CIFAR's python files
 
 
 def data_root(root: Path | None = None) -> Path:
     return Path(root or os.environ.get("AUTOMIX_DATA") or "data")
+
+
+def _shard_folder(name: str, root: Path | None) -> Path:
+    return Path(name) if Path(name).is_dir() else data_root(root) / name
 
 
 def _find(name: str, root: Path | None) -> Path:

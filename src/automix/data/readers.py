@@ -1,10 +1,10 @@
 """Datasets that timm's readers open: tar files, Hugging Face, torchvision's own. They are streamed.
 
 Only sets that can be asked for image number i are accepted: a batch is a function of (seed, step) here. timm's iterable
-readers (wds/, tfds/, hfids/) give images in an order of their own and cannot go back to a step, so they are refused.
+readers (tfds/, hfids/, wds/) give images in an order of their own and cannot go back to a step. The first two are
+refused; shards.py reads WebDataset's shards by position.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from automix.data.listing import read_image
 
 PREFIXES = ("hfds", "torch")
-ITERABLE = ("wds", "tfds", "hfids")
+ITERABLE = ("tfds", "hfids")
 TEST_SPLITS = ("validation", "test", "val")
 
 
@@ -47,8 +47,8 @@ class ReaderSet:
 
 
 def has_tars(root: Path) -> bool:
-    """Whether the folder holds tar files, itself or in its folder train, and nothing else that is a dataset."""
-    return any(root.glob("train*.tar")) or any((root / "train").glob("*.tar"))
+    """Whether the training images of the folder are in tar files."""
+    return (root / "train.tar").is_file() or any((root / "train").glob("*.tar"))
 
 
 def open_tars(root: Path) -> tuple[ReaderSet, ReaderSet]:
@@ -71,24 +71,19 @@ def open_reader(name: str, root: Path) -> tuple[ReaderSet, ReaderSet]:
     """timm's ``hfds/<name>`` and ``torch/<name>``; Hugging Face keeps its files below `root`."""
     from timm.data import create_dataset
 
-    def split(wanted: str) -> ReaderSet:
-        return ReaderSet(name, create_dataset(name, root=str(root), split=wanted))
+    def split(*wanted: str) -> ReaderSet:
+        """The first of the `wanted` splits that opens; what the libraries complain about, in one line."""
+        reasons = []
+        for candidate in wanted:
+            try:
+                return ReaderSet(name, create_dataset(name, root=str(root), split=candidate))
+            except ImportError as error:
+                raise ValueError(f"data {name!r} needs a package that is not installed: {error}") from None
+            except (AssertionError, LookupError, OSError, RuntimeError, ValueError) as error:
+                reasons.append((str(error).splitlines() or [type(error).__name__])[0])
+        raise ValueError(f"data {name!r}, split {' or '.join(wanted)}: {reasons[0]}")
 
-    return _same_classes(name, _one_line(name, split, ("train",)), _one_line(name, split, TEST_SPLITS))
-
-
-def _one_line(name: str, split: Callable[[str], ReaderSet], wanted: tuple[str, ...]) -> ReaderSet:
-    """The first of the `wanted` splits that opens; what the libraries complain about, in one line."""
-    for last, candidate in zip((False,) * (len(wanted) - 1) + (True,), wanted, strict=True):
-        try:
-            return split(candidate)
-        except ImportError as error:
-            raise ValueError(f"data {name!r} needs a package that is not installed: {error}") from None
-        except (AssertionError, FileNotFoundError, KeyError, RuntimeError, ValueError) as error:
-            if last:
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                raise ValueError(f"data {name!r}, split {' or '.join(wanted)}: {reason}") from None
-    raise AssertionError("wanted is never empty")
+    return _same_classes(name, split("train"), split(*TEST_SPLITS))
 
 
 def _same_classes(name: str, train: ReaderSet, test: ReaderSet) -> tuple[ReaderSet, ReaderSet]:

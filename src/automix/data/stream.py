@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from automix.data.augmentation import MEAN, STD, Augmentation, test_transform, train_transform
 from automix.data.choose import spread_over_classes
+from automix.data.listing import BadImage
 from automix.data.memory import TEST_BATCH
 from automix.data.plan import BatchPlan
 from automix.mixing import step_seed
@@ -77,7 +78,7 @@ class StreamLoader:
         self._turn += 1
         turn = self._turn
         self._steps.range = range(first, last)
-        for batch in self._train_loader:
+        for batch in _unwrapped(self._train_loader):
             if turn != self._turn:
                 break
             yield batch
@@ -88,7 +89,8 @@ class StreamLoader:
         """This process's share of the test set: every image once over all processes, in order."""
         share = torch.arange(self.plan.rank, len(self.test), self.plan.world)
         size = max(TEST_BATCH, self.plan.part_size)
-        yield from self._loader(self._test_pictures, [[(i, 0) for i in part.tolist()] for part in share.split(size)])
+        draws = [[(index, 0) for index in part.tolist()] for part in share.split(size)]
+        yield from _unwrapped(self._loader(self._test_pictures, draws))
 
     def preview(self, count: int) -> tuple[Tensor, Tensor]:
         """`count` test images, of as many different classes as there are where labels are known without reading.
@@ -162,6 +164,17 @@ def _seeded(seed: int) -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
+
+
+def _unwrapped(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """The loader's batches; a worker's complaint about an image without the traceback that it comes in.
+
+    That traceback holds on to the workers too, in a cycle, and they end slowly when a cycle is what ends them.
+    """
+    try:
+        yield from loader
+    except BadImage as error:
+        raise error.with_traceback(None) from None
 
 
 def _collate(items: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,8 @@
 """The engine: from a configuration to a trained run folder.
 
-    from automix.config import TrainConfig
-    from automix.engine import train
-    summary = train(TrainConfig(data="shapes", method="automix"))
+from automix.config import TrainConfig
+from automix.engine import train
+summary = train(TrainConfig(data="shapes", method="automix"))
 """
 
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 from automix.config import TrainConfig
 from automix.engine.display import Silent, choose_display
 from automix.engine.logs import Display, RunLog
-from automix.engine.loop import NotFinite, fit
+from automix.engine.loop import NotFiniteError, fit
 from automix.engine.processes import joined
 from automix.engine.run import Run, prepare
 from automix.engine.signals import Stopped, listening
 
-__all__ = ["Display", "NotFinite", "Run", "Silent", "Stopped", "choose_display", "prepare", "train"]
+__all__ = ["Display", "NotFiniteError", "Run", "Silent", "Stopped", "choose_display", "prepare", "train"]
 
 
 def train(

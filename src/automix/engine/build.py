@@ -44,7 +44,9 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
         raise ValueError(f"model {config.model}: {error}; accepted are the options of its constructor") from None
     except OSError as error:  # what downloads raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(f"model {config.model}: no pretrained weights ({reason}); accepted is --weights FILE") from None
+        raise ValueError(
+            f"model {config.model}: no pretrained weights ({reason}); accepted is --weights FILE"
+        ) from None
     if load and config.weights is not None:
         load_initial_weights(model, Path(config.weights))
     return model

@@ -92,7 +92,9 @@ def _read_header(path: Path) -> dict[str, Any]:
         raise ValueError(f"checkpoint {path}: was not written by automix")
     header = json.loads(metadata["automix"])
     if header["format"] > FORMAT:
-        raise ValueError(f"checkpoint {path}: format {header['format']} is newer than this automix, which reads {FORMAT}")
+        raise ValueError(
+            f"checkpoint {path}: format {header['format']} is newer than this automix, which reads {FORMAT}"
+        )
     return header
 
 

@@ -27,7 +27,7 @@ def _devices() -> list[str]:
 
 
 def choose_precision(asked: str, wished: bool, device: torch.device) -> Precision:
-    """"auto": half precision if the recipe wishes so and the device computes it in hardware, else float32.
+    """ "auto": half precision if the recipe wishes so and the device computes it in hardware, else float32.
 
     A CPU without bf16 instructions is many times slower in bf16 than in float32.
     """

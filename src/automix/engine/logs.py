@@ -122,7 +122,7 @@ def summarise(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
         last = measured[-1]
         names = [name for name in last if name.endswith(("_top1", "_top5"))]
         summary |= {name: last[name] for name in names}
-        final = [record[run.deployed_metric] for record in measured[-10:]]
+        final = [r[run.deployed_metric] for r in measured if r["epoch"] > run.config.settings.epochs - 10]
         summary |= {"median_top1_of_last_epochs": statistics.median(final), "epochs_in_median": len(final)}
         summary |= {"best_top1": run.best["top1"], "best_epoch": run.best["epoch"]}
     return summary

@@ -20,7 +20,7 @@ from automix.engine.signals import Stop, Stopped
 from automix.mixing import step_seed
 
 
-class NotFinite(ArithmeticError):
+class NotFiniteError(ArithmeticError):
     """The loss or a gradient is NaN or infinite; raised before the optimizer has moved anything."""
 
 
@@ -83,7 +83,7 @@ def _read(run: Run, terms: list[dict[str, Tensor]], norm: Tensor, stop: Stop) ->
     watched = ("loss",) if run.precision == "fp16" else ("loss", "gradient_norm")
     if not all(math.isfinite(metrics[name]) for name in watched):
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "stop")
-        raise NotFinite(f"step {run.step}: not finite ({numbers}); the weights are those before this step")
+        raise NotFiniteError(f"step {run.step}: not finite ({numbers}); the weights are those before this step")
     return metrics
 
 
@@ -98,7 +98,7 @@ def finish_epoch(run: Run, log: RunLog) -> None:
     """Evaluate, log a line, keep the best, draw."""
     epoch, epochs = run.step // run.steps_per_epoch, run.config.settings.epochs
     accuracy: dict[str, float] = {}
-    if epoch % run.config.eval_every == 0 or epoch > epochs - 10:
+    if epoch % run.config.eval_every == 0 or epoch == epochs:
         test = run.data.loader.test_batches()
         accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.among)
     log.epoch(run, epoch, accuracy)

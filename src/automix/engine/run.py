@@ -1,12 +1,12 @@
 """A run: what is trained, where it stands, and its folder.
 
-    config.yaml              all settings; `automix train --config` repeats the run
-    checkpoint.safetensors   everything --resume needs
-    last.safetensors         the classifier after the last epoch, complete by itself
-    best.safetensors         the one with the highest test accuracy: chosen on test data, so never a result to report
-    metrics.jsonl            a line of numbers every so many steps and after every epoch; tensorboard/ has the same
-    pictures/                mixed samples and their masks over the training
-    summary.json             the end of the story
+config.yaml              all settings; `automix train --config` repeats the run
+checkpoint.safetensors   everything --resume needs
+last.safetensors         the classifier after the last epoch, complete by itself
+best.safetensors         the one with the highest test accuracy: chosen on test data, so never a result to report
+metrics.jsonl            a line of numbers every so many steps and after every epoch; tensorboard/ has the same
+pictures/                mixed samples and their masks over the training
+summary.json             the end of the story
 """
 
 import time

@@ -17,7 +17,7 @@ class Stop:
         return self.signal is not None
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818 (no error: somebody asked for it)
     """The run ended early on request; its state is saved."""
 
     def __init__(self, message: str, number: int | None) -> None:

@@ -1,0 +1,82 @@
+"""WebDataset's shards, read by position.
+
+A shard is a tar file that has the files of a sample under one name: ``000017.jpg``, ``000017.cls``, the label being the
+number in the latter. The webdataset library, hence timm's reader, gives samples as they come and cannot go back to a
+step. Here shards are plain files on disk: their headers are walked through once when the set is opened, and every image
+is then read from where it lies, in any order.
+"""
+
+import io
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from automix.data.listing import read_image
+
+IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "bmp")
+EXPECTED = "accepted are shards (*.tar) with train, and shards with val, validation or test in their names"
+
+
+@dataclass(frozen=True)
+class ShardSet:
+    """N images in `shards`: (N, 3) `places` are number of the shard, first byte and length; `labels` are (N,)."""
+
+    shards: tuple[str, ...]
+    places: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, index: int) -> tuple[Any, int]:
+        """Image `index` as PIL's, and its label."""
+        shard, start, length = self.places[index].tolist()
+        with open(self.shards[shard], "rb") as file:
+            file.seek(start)
+            content = file.read(length)
+        return read_image(io.BytesIO(content), f"{self.shards[shard]}, image {index}"), int(self.labels[index])
+
+
+def open_shards(root: Path) -> tuple[ShardSet, ShardSet]:
+    """The shards of a folder, told apart by their names (or those of their folders); classes are called 0, 1, ..."""
+    names = {path: path.relative_to(root).as_posix() for path in sorted(root.rglob("*.tar"))}
+    training = [path for path, name in names.items() if "train" in name]
+    testing = [path for path, name in names.items() if path not in training and ("val" in name or "test" in name)]
+    if not training or not testing:
+        raise ValueError(f"{root}: no shards for {'testing' if training else 'training'}; {EXPECTED}")
+    (places, labels), (test_places, test_labels) = _walk(training), _walk(testing)
+    classes = tuple(str(label) for label in range(int(torch.cat([labels, test_labels]).max()) + 1))
+    train = ShardSet(tuple(str(path) for path in training), places, labels, classes)
+    return train, ShardSet(tuple(str(path) for path in testing), test_places, test_labels, classes)
+
+
+def _walk(shards: list[Path]) -> tuple[Tensor, Tensor]:
+    """Where the images of the shards lie, and their labels."""
+    places, labels = [], []
+    for number, shard in enumerate(shards):
+        place: dict[str, tuple[int, int, int]] = {}
+        label: dict[str, int] = {}
+        try:
+            with tarfile.open(shard, "r:") as tar:
+                for member in tar:
+                    folder, _, file = member.name.rpartition("/")
+                    key, _, kind = file.partition(".")
+                    if kind.lower() in IMAGES:
+                        place[f"{folder}/{key}"] = (number, member.offset_data, member.size)
+                    elif kind == "cls":
+                        content = tar.extractfile(member)
+                        label[f"{folder}/{key}"] = int(content.read()) if content else -1
+        except (tarfile.TarError, ValueError) as error:
+            raise ValueError(f"{shard}: cannot be read as a shard ({error})") from None
+        odd = place.keys() ^ label.keys()
+        if odd or not place:
+            which = f"sample {sorted(odd)[0].strip('/')}" if odd else "any sample"
+            raise ValueError(f"{shard}: image or label of {which} is missing; accepted are pairs like 17.jpg, 17.cls")
+        places += place.values()
+        labels += [label[key] for key in place]
+    return torch.tensor(places), torch.tensor(labels)

@@ -1,0 +1,448 @@
+"""Datasets on disk: each layout in its official format, and by name."""
+
+import io
+import json
+import os
+import pickle
+import sys
+import tarfile
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision.datasets
+import torchvision.transforms.functional as TF
+from PIL import Image
+
+from automix.data import DATASETS, Augmentation, ImageSet, Listing, check_data, load_images, open_data, open_dataset
+
+needs_data = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    """Text files, and pictures where a name ends like one: the text is then 'width height value'."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix.lower() in (".png", ".jpg", ".jpeg"):
+            width, height, value = (int(number) for number in text.split())
+            Image.new("RGB", (width, height), (value, value, value)).save(path, format="PNG")
+        else:
+            path.write_text(text)
+    return root
+
+
+def listed(pair: Any, root: Path) -> list[list[tuple[str, str]]]:
+    """(path below root, name of the class) for both splits."""
+    return [
+        [
+            (Path(path).relative_to(root).as_posix(), part.classes[label])
+            for path, label in zip(part.paths, part.labels.tolist(), strict=True)
+        ]
+        for part in pair
+    ]
+
+
+def one_line(error: Any) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+TINY = {
+    "wnids.txt": "n02\nn01\n",
+    "words.txt": "n01\tgoldfish, Carassius auratus\nn02\tcrane\nn03\tnewt\n",
+    "train/n01/n01_boxes.txt": "n01_0.JPEG\t0\t10\t63\t58\nn01_1.JPEG\t63\t2\t63\t49\n",
+    "train/n02/n02_boxes.txt": "n02_0.JPEG\t0\t0\t63\t63\n",
+    "val/val_annotations.txt": "val_0.JPEG\tn02\t1\t2\t3\t4\nval_1.JPEG\tn01\t0\t0\t63\t63\n",
+}
+CUB = {
+    "images.txt": "1 001.Black_footed_Albatross/a.jpg\n2 001.Black_footed_Albatross/b.jpg\n3 002.Laysan_Albatross/c.jpg\n",
+    "classes.txt": "1 001.Black_footed_Albatross\n2 002.Laysan_Albatross\n",
+    "image_class_labels.txt": "1 1\n2 1\n3 2\n",
+    "train_test_split.txt": "1 0\n2 1\n3 1\n",
+    "bounding_boxes.txt": "1 60.0 27.0 325.0 304.0\n2 1.0 2.0 3.0 4.0\n3 5.0 6.0 7.5 8.0\n",
+}
+INAT = {
+    f"{split}2018.json": json.dumps(
+        {
+            "images": [{"id": i, "file_name": f"train_val2018/Aves/{i}.jpg"} for i in ids],
+            "annotations": [{"id": 10 * i, "image_id": i, "category_id": [7, 3][i % 2]} for i in reversed(ids)],
+            "categories": [{"id": 7, "name": "robin"}, {"id": 3, "name": "wren"}, {"id": 5, "name": "kite"}],
+        }
+    )
+    for split, ids in (("train", (1, 2, 3)), ("val", (4,)))
+}
+PLACES = {
+    "trainvalsplit_places205/train_places205.csv": "a/abbey/1.jpg 0\nb/basilica/indoor/2.jpg,1\n",
+    "trainvalsplit_places205/val_places205.csv": "b/basilica/indoor/3.jpg 1\n",
+    "images256/a/abbey/1.jpg": "4 4 7",
+}
+AIRCRAFT = {
+    "data/variants.txt": "707-320\nA300 B4\n",
+    "data/images_variant_trainval.txt": "0034309 A300 B4\n1025794 707-320\n",
+    "data/images_variant_test.txt": "0056978 707-320\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "files", "expected"),
+    [
+        (
+            "tiny-imagenet",
+            "tiny-imagenet-200",
+            TINY,
+            [
+                [
+                    ("train/n01/images/n01_0.JPEG", "goldfish"),
+                    ("train/n01/images/n01_1.JPEG", "goldfish"),
+                    ("train/n02/images/n02_0.JPEG", "crane"),
+                ],
+                [("val/images/val_0.JPEG", "crane"), ("val/images/val_1.JPEG", "goldfish")],
+            ],
+        ),
+        (
+            "cub200",
+            "CUB_200_2011",
+            CUB,
+            [
+                [
+                    ("images/001.Black_footed_Albatross/b.jpg", "Black footed Albatross"),
+                    ("images/002.Laysan_Albatross/c.jpg", "Laysan Albatross"),
+                ],
+                [("images/001.Black_footed_Albatross/a.jpg", "Black footed Albatross")],
+            ],
+        ),
+        (
+            "inat2018",
+            "inat2018",
+            INAT,
+            [
+                [(f"train_val2018/Aves/{i}.jpg", name) for i, name in ((1, "wren"), (2, "robin"), (3, "wren"))],
+                [("train_val2018/Aves/4.jpg", "robin")],
+            ],
+        ),
+        (
+            "places205",
+            "places205",
+            PLACES,
+            [
+                [("images256/a/abbey/1.jpg", "abbey"), ("images256/b/basilica/indoor/2.jpg", "basilica/indoor")],
+                [("images256/b/basilica/indoor/3.jpg", "basilica/indoor")],
+            ],
+        ),
+        (
+            "aircraft",
+            "fgvc-aircraft-2013b",
+            AIRCRAFT,
+            [
+                [("data/images/0034309.jpg", "A300 B4"), ("data/images/1025794.jpg", "707-320")],
+                [("data/images/0056978.jpg", "707-320")],
+            ],
+        ),
+        (
+            "imagenet",
+            "imagenet",
+            {f"{path}.JPEG": "9 8 1" for path in ("train/n01/a", "train/n02/b", "val/n01/c", "val/n02/d")},
+            [
+                [("train/n01/a.JPEG", "n01"), ("train/n02/b.JPEG", "n02")],
+                [("val/n01/c.JPEG", "n01"), ("val/n02/d.JPEG", "n02")],
+            ],
+        ),
+    ],
+)
+def test_official_layouts(tmp_path: Path, name: str, folder: str, files: dict[str, str], expected: Any) -> None:
+    root = write(tmp_path / folder, files)
+    check_data(name, tmp_path)
+    pair = open_dataset(name, tmp_path)
+    assert listed(pair, root) == expected
+    assert pair[0].classes == pair[1].classes
+    assert listed(open_dataset(str(root)), root) == expected  # recognised without its name
+
+
+def test_labels_follow_the_numbers_of_the_files(tmp_path: Path) -> None:
+    """Classes without images keep their number."""
+    write(tmp_path / "inat2018", INAT)
+    train, _ = open_dataset("inat2018", tmp_path)
+    assert train.classes == ("wren", "kite", "robin")
+    assert isinstance(train, Listing)
+    assert train.labels.tolist() == [0, 2, 0]
+    write(tmp_path / "inat2017", {name.replace("2018", "2017"): text for name, text in INAT.items()})
+    assert len(open_dataset("inat2017", tmp_path)[0]) == 3
+
+
+def test_boxes_have_exclusive_ends(tmp_path: Path) -> None:
+    write(tmp_path / "tiny-imagenet-200", TINY)
+    write(tmp_path / "CUB_200_2011", CUB)
+    tiny, cub = (open_dataset(name, tmp_path) for name in ("tiny-imagenet", "cub200"))
+    assert isinstance(tiny[0], Listing)
+    assert isinstance(cub[0], Listing)
+    assert tiny[0].boxes is not None
+    assert tiny[0].boxes.tolist() == [[0, 10, 64, 59], [63, 2, 64, 50], [0, 0, 64, 64]]
+    assert cub[0].boxes is not None
+    assert cub[0].boxes.tolist() == [[1, 2, 4, 6], [5, 6, 12.5, 14]]
+    few = cub[0].subset(classes=1)
+    assert few.boxes is not None
+    assert few.boxes.tolist() == [[1, 2, 4, 6]]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "files", "missing"),
+    [
+        ("tiny-imagenet", "tiny-imagenet-200", TINY, "train/n02/n02_boxes.txt"),
+        ("tiny-imagenet", "tiny-imagenet-200", TINY, "val/val_annotations.txt"),
+        ("cub200", "CUB_200_2011", CUB, "bounding_boxes.txt"),
+        ("inat2018", "inat2018", INAT, "val2018.json"),
+        ("places205", "places205", PLACES, "trainvalsplit_places205/val_places205.csv"),
+        ("aircraft", "fgvc-aircraft-2013b", AIRCRAFT, "data/images_variant_test.txt"),
+    ],
+)
+def test_a_missing_file_is_named(tmp_path: Path, name: str, folder: str, files: dict[str, str], missing: str) -> None:
+    write(tmp_path / folder, files)
+    (tmp_path / folder / missing).unlink()
+    with pytest.raises(ValueError, match="not found; accepted is") as error:
+        open_dataset(name, tmp_path)
+    assert one_line(error).startswith(str(tmp_path / folder / missing))
+
+
+# --- CIFAR -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "folder"), [("cifar10", "cifar-10-batches-py"), ("cifar100", "cifar-100-python")])
+@pytest.mark.parametrize("below", ["", "cifar100", "cifar10"])
+def test_cifar_from_its_python_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, folder: str, below: str
+) -> None:
+    if below not in ("", name):
+        pytest.skip("a folder of the other name")
+    kind = {"cifar10": torchvision.datasets.CIFAR10, "cifar100": torchvision.datasets.CIFAR100}[name]
+    root = tmp_path / below / folder
+    root.mkdir(parents=True)
+    pixels = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
+    key = "labels" if name == "cifar10" else "fine_labels"
+    for file, _ in kind.train_list + kind.test_list:
+        (root / file).write_bytes(pickle.dumps({"data": pixels.flatten(1).numpy(), key: [3, 1, 0, 2]}))
+    (root / kind.meta["filename"]).write_bytes(pickle.dumps({kind.meta["key"]: ["a", "b", "c", "d"]}))
+    with pytest.raises(ValueError, match="not found or corrupted; accepted are the official python files") as error:
+        open_dataset(name, tmp_path)
+    one_line(error)
+    monkeypatch.setattr(kind, "train_list", [[file, None] for file, _ in kind.train_list])
+    monkeypatch.setattr(kind, "test_list", [[file, None] for file, _ in kind.test_list])
+    monkeypatch.setattr(kind, "meta", kind.meta | {"md5": None})
+    train, test = open_dataset(name, tmp_path)
+    assert isinstance(train, ImageSet)
+    assert isinstance(test, ImageSet)
+    assert len(train) == 4 * len(kind.train_list)
+    assert torch.equal(test.images, pixels)
+    assert test.labels.tolist() == [3, 1, 0, 2]
+    assert test.classes == ("a", "b", "c", "d")
+    streamed = open_data(
+        name, Augmentation(train_size=80, crop="none", flip=False), root=tmp_path, batch_size=4, workers=0
+    )
+    assert next(iter(streamed.loader.test_batches()))[1].tolist() == [3, 1, 0, 2]
+    loader = open_data(f"torch/{name}", Augmentation(train_size=32), root=root.parent, batch_size=4, workers=0).loader
+    x, y = next(iter(loader.test_batches()))
+    torch.testing.assert_close(x, (pixels / 255 - loader.mean.view(3, 1, 1)) / loader.std.view(3, 1, 1))
+    assert y.tolist() == [3, 1, 0, 2]
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_without_test_set_holds_every_fifth_image_of_a_class_out(tmp_path: Path) -> None:
+    files = {f"{name}/{i}.png": f"8 8 {i}" for name, count in (("bird", 10), ("cat", 11)) for i in range(count)}
+    first, second = open_dataset(str(write(tmp_path, files))), open_dataset(str(tmp_path))
+    train, test = listed(first, tmp_path)
+    assert listed(second, tmp_path) == [train, test]
+    assert sorted(train + test) == sorted((path, path.split("/")[0]) for path in files)
+    assert [name for _, name in test] == ["bird"] * 2 + ["cat"] * 3
+    assert [path for path, _ in test] != [f"bird/{i}.png" for i in (0, 5)] + [f"cat/{i}.png" for i in (0, 5, 10)]
+    (tmp_path / "dog").mkdir()
+    write(tmp_path, {"dog/0.png": "8 8 0"})
+    with pytest.raises(ValueError, match="dog: one image only; accepted are at least two"):
+        open_dataset(str(tmp_path))
+
+
+def test_photos_keep_their_proportions_in_memory(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(256, size=(40, 64, 3), dtype=np.uint8)
+    for split in ("train", "validation"):
+        (tmp_path / split / "cat").mkdir(parents=True)
+        Image.fromarray(pixels).save(tmp_path / split / "cat" / "0.png")
+    train, _ = load_images(tmp_path, image_size=20)
+    whole = TF.resize(Image.fromarray(pixels), [20, 32], TF.InterpolationMode.BICUBIC)
+    assert torch.equal(train.images[0], TF.pil_to_tensor(whole)[:, :, 6:26])
+
+
+def test_in_memory_keeps_the_order(tmp_path: Path) -> None:
+    files = {f"{split}/cat/{i:03d}.png": f"4 4 {i}" for split in ("train", "test") for i in range(200)}
+    train, _ = load_images(write(tmp_path, files))
+    assert train.images[:, 0, 0, 0].tolist() == list(range(200))
+
+
+# --- timm's readers --------------------------------------------------------------------------------------------------
+
+
+def write_tar(path: Path, names: tuple[str, ...], start: int = 0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for value, name in enumerate(names, start):
+            content = io.BytesIO()
+            Image.new("RGB", (8, 8), (value, value, value)).save(content, format="PNG")
+            info = tarfile.TarInfo(name)
+            info.size = len(content.getvalue())
+            content.seek(0)
+            tar.addfile(info, content)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # timm's reader leaves closing to the collector
+@pytest.mark.parametrize("many", [False, True])
+def test_tar_files(tmp_path: Path, many: bool) -> None:
+    if many:
+        for shard in range(2):
+            names = (f"bird/{shard}.png", f"cat/{shard}.png")
+            write_tar(tmp_path / "train" / f"{shard}.tar", names, start=10 * shard)
+            write_tar(tmp_path / "val" / f"{shard}.tar", names, start=10 * shard)
+        values = {10: 0, 0: 0, 1: 1, 11: 1}
+    else:
+        write_tar(tmp_path / "train.tar", ("bird/0.png", "cat/0.png", "bird/1.png", "cat/1.png"))
+        write_tar(tmp_path / "val.tar", ("bird/0.png", "cat/0.png", "bird/1.png", "cat/1.png"))
+        values = {0: 0, 1: 1, 2: 0, 3: 1}
+    check_data(str(tmp_path))
+    augmentation = Augmentation(crop="none", flip=False)
+    data = [open_data(str(tmp_path), augmentation, batch_size=2, workers=workers) for workers in (0, 2)]
+    assert data[0].classes == ("bird", "cat")
+    assert (data[0].image_size, data[0].train_count, data[0].test_count) == (8, 4, 4)
+    (x, y), (x2, y2) = (
+        tuple(torch.cat(part) for part in zip(*opened.loader.batches(0, 2), strict=True)) for opened in data
+    )
+    assert torch.equal(x, x2)
+    assert torch.equal(y, y2)
+    mean, std = data[0].loader.mean[0], data[0].loader.std[0]
+    seen = ((x[:, 0, 0, 0] * std + mean) * 255).round().int().tolist()
+    assert dict(zip(seen, y.tolist(), strict=True)) == values
+    assert data[0].loader.preview(2)[1].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="classes and per_class on data .* accepted are named datasets and folders"):
+        open_data(str(tmp_path), augmentation, batch_size=2, classes=1)
+    with pytest.raises(ValueError, match="can be streamed only"):
+        load_images(tmp_path)
+
+
+def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """timm's reader on a stand-in for the library: what it asks for and what we make of it."""
+
+    class Label:
+        names = ("cat", "dog")
+
+        def str2int(self, name: str) -> int:
+            return self.names.index(name)
+
+    class Split(list[Any]):
+        def cast_column(self, *_: Any) -> "Split":
+            return self
+
+        info = types.SimpleNamespace(
+            features={"label": Label()},
+            splits={name: types.SimpleNamespace(num_examples=2) for name in ("train", "test")},
+        )
+
+    def load_dataset(path: str, split: str, **_: Any) -> Split:
+        if path != "me/pets" or split not in ("train", "test"):
+            raise ValueError(f"Unknown split {split!r} of {path}.\nMore lines.")
+        picture = io.BytesIO()
+        Image.new("RGB", (8, 8)).save(picture, format="PNG")
+        rows = [{"image": {"bytes": content, "path": "x"}, "label": 1} for content in (picture.getvalue(), b"broken")]
+        return Split(rows)
+
+    stand_in: Any = types.ModuleType("datasets")
+    stand_in.load_dataset, stand_in.Image = load_dataset, lambda decode: None
+    monkeypatch.setitem(sys.modules, "datasets", stand_in)
+    monkeypatch.delitem(sys.modules, "timm.data.readers.reader_hfds", raising=False)
+    train, test = open_dataset("hfds/me/pets", tmp_path)
+    assert train.classes == ("cat", "dog")
+    assert test.read(0)[1] == 1
+    with pytest.raises(ValueError, match=r"hfds/me/pets: x: cannot be read as an image"):
+        test.read(1)
+    with pytest.raises(
+        ValueError, match=r"data 'hfds/me/cars', split train: Unknown split 'train' of me/cars"
+    ) as error:
+        open_dataset("hfds/me/cars", tmp_path)
+    one_line(error)
+    monkeypatch.delitem(sys.modules, "timm.data.readers.reader_hfds")
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cifer100", "data 'cifer100' is unknown, did you mean 'cifar100'\\? accepted are digits, shapes, cifar10"),
+        ("", "data '' is unknown: accepted are .* an existing folder, hfds/<name> and torch/<name>"),
+        ("no/such/folder", "data 'no/such/folder' is unknown: accepted are"),
+        ("hfds/", "data 'hfds/' is unknown"),
+        ("wds/shards", "data 'wds/shards' cannot be read from any step on: accepted are hfds/<name>"),
+        ("tfds/mnist", "cannot be read from any step on"),
+        ("cub200", "data 'cub200': .*CUB_200_2011.train_test_split.txt not found; .* get it from https"),
+        ("torch/nonsense", "data 'torch/nonsense', split train: Unknown torchvision dataset nonsense"),
+        ("hfds/some/set", "data 'hfds/some/set' needs a package that is not installed: No module named 'datasets'"),
+    ],
+)
+def test_wrong_names_are_refused(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        open_dataset(name, tmp_path)
+    one_line(error)
+
+
+def test_checking_is_quick_and_looks_below_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOMIX_DATA", str(tmp_path))
+    write(tmp_path / "CUB_200_2011", CUB)
+    start = time.perf_counter()
+    for name, known in DATASETS.items():
+        if name == "cub200" or known.draw:
+            check_data(name)
+        else:
+            with pytest.raises(ValueError, match=str(tmp_path)):
+                check_data(name)
+    assert time.perf_counter() - start < 0.2
+    with pytest.raises(ValueError, match="elsewhere"):
+        check_data("cub200", tmp_path / "elsewhere")
+
+
+# --- real images -----------------------------------------------------------------------------------------------------
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "counts", "file", "label"),
+    [
+        ("cifar100", (26000, 6000, 100), "test/cockroach/02421.png", "cockroach"),
+        ("tiny-imagenet", (10000, 2000, 40), "train/n01443537/images/n01443537_3.JPEG", "goldfish"),
+        (
+            "cub200",
+            (600, 515, 20),
+            "images/001.Black_footed_Albatross/Black_Footed_Albatross_0002_55.jpg",
+            "Black footed Albatross",
+        ),
+    ],
+)
+def test_real_listings(name: str, counts: tuple[int, int, int], file: str, label: str) -> None:
+    """A cut of each dataset: the counts are those of its README."""
+    train, test = open_dataset(name)
+    assert isinstance(train, Listing)
+    assert isinstance(test, Listing)
+    assert (len(train), len(test), len(train.classes)) == counts
+    assert not set(train.paths) & set(test.paths)
+    both = dict(zip(train.paths + test.paths, torch.cat([train.labels, test.labels]).tolist(), strict=True))
+    (found,) = [path for path in both if path.endswith(file)]
+    assert train.classes[both[found]] == label
+    if name == "cifar100":
+        return
+    assert train.boxes is not None
+    for position in range(0, len(train), len(train) // 20):
+        image, _ = train.read(position)
+        x0, y0, x1, y1 = train.boxes[position].tolist()
+        assert 0 <= x0 < x1 <= image.width
+        assert 0 <= y0 < y1 <= image.height

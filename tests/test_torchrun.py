@@ -1,0 +1,37 @@
+"""Two processes under torchrun, through the real command line, against one process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+LINE = "--epochs 2 --batch-size 12 --lr 0.01 --checkpoint-minutes 0"
+NETWORK = "--model-options.layers [1,1,1,1] --model-options.channels [8,8,8,8] --model-options.norm_layer groupnorm1"
+
+
+def run(command: list[str]) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("method", ["automix", "mixup_or_cutmix"])
+def test_two_processes_match_one(method: str, photos: Path, tmp_path: Path) -> None:
+    """Two processes draw what one process draws that accumulates two pieces: equal up to the rounding of the sums.
+
+    The network has no BatchNorm, whose running statistics are those of the first process's images.
+    """
+    words = ["-m", "automix", "train", str(photos), "--method", method, *LINE.split(), *NETWORK.split()]
+    run([sys.executable, *words, "--out", str(tmp_path / "one"), "--accumulate", "2"])
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    text = run([*torchrun, *words, "--out", str(tmp_path / "two")])
+    assert text.count("epoch   2/2") == 1  # one process speaks
+    one, two = (load_file(tmp_path / name / "checkpoint.safetensors") for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5)
