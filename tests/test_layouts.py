@@ -8,6 +8,7 @@ import sys
 import tarfile
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,8 @@ TINY = {
     "val/val_annotations.txt": "val_0.JPEG\tn02\t1\t2\t3\t4\nval_1.JPEG\tn01\t0\t0\t63\t63\n",
 }
 CUB = {
-    "images.txt": "1 001.Black_footed_Albatross/a.jpg\n2 001.Black_footed_Albatross/b.jpg\n3 002.Laysan_Albatross/c.jpg\n",
-    "classes.txt": "1 001.Black_footed_Albatross\n2 002.Laysan_Albatross\n",
+    "images.txt": "1 001.Black_footed/a.jpg\n2 001.Black_footed/b.jpg\n3 002.Laysan_Albatross/c.jpg\n",
+    "classes.txt": "1 001.Black_footed\n2 002.Laysan_Albatross\n",
     "image_class_labels.txt": "1 1\n2 1\n3 2\n",
     "train_test_split.txt": "1 0\n2 1\n3 1\n",
     "bounding_boxes.txt": "1 60.0 27.0 325.0 304.0\n2 1.0 2.0 3.0 4.0\n3 5.0 6.0 7.5 8.0\n",
@@ -110,10 +111,10 @@ AIRCRAFT = {
             CUB,
             [
                 [
-                    ("images/001.Black_footed_Albatross/b.jpg", "Black footed Albatross"),
+                    ("images/001.Black_footed/b.jpg", "Black footed"),
                     ("images/002.Laysan_Albatross/c.jpg", "Laysan Albatross"),
                 ],
-                [("images/001.Black_footed_Albatross/a.jpg", "Black footed Albatross")],
+                [("images/001.Black_footed/a.jpg", "Black footed")],
             ],
         ),
         (
@@ -211,15 +212,18 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str, folder: str, files: 
 # --- CIFAR -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "folder"), [("cifar10", "cifar-10-batches-py"), ("cifar100", "cifar-100-python")])
-@pytest.mark.parametrize("below", ["", "cifar100", "cifar10"])
-def test_cifar_from_its_python_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, folder: str, below: str
-) -> None:
-    if below not in ("", name):
-        pytest.skip("a folder of the other name")
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("cifar10", "cifar-10-batches-py"),
+        ("cifar10", "cifar10/cifar-10-batches-py"),
+        ("cifar100", "cifar-100-python"),
+        ("cifar100", "cifar100/cifar-100-python"),
+    ],
+)
+def test_cifar_from_its_python_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, folder: str) -> None:
     kind = {"cifar10": torchvision.datasets.CIFAR10, "cifar100": torchvision.datasets.CIFAR100}[name]
-    root = tmp_path / below / folder
+    root = tmp_path / folder
     root.mkdir(parents=True)
     pixels = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
     key = "labels" if name == "cifar10" else "fine_labels"
@@ -324,12 +328,20 @@ def test_tar_files(tmp_path: Path, many: bool) -> None:
     seen = ((x[:, 0, 0, 0] * std + mean) * 255).round().int().tolist()
     assert dict(zip(seen, y.tolist(), strict=True)) == values
     assert data[0].loader.preview(2)[1].tolist() == [0, 1]
-    with pytest.raises(ValueError, match="classes and per_class on data .* accepted are named datasets and folders"):
+    with pytest.raises(ValueError, match=r"classes and per_class on data .* accepted are named datasets and folders"):
         open_data(str(tmp_path), augmentation, batch_size=2, classes=1)
     with pytest.raises(ValueError, match="can be streamed only"):
         load_images(tmp_path)
 
 
+@pytest.fixture
+def fresh_reader() -> Iterator[None]:
+    """timm's reader for Hugging Face remembers the library that it was imported with."""
+    yield
+    sys.modules.pop("timm.data.readers.reader_hfds", None)
+
+
+@pytest.mark.usefixtures("fresh_reader")
 def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """timm's reader on a stand-in for the library: what it asks for and what we make of it."""
 
@@ -359,7 +371,6 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in: Any = types.ModuleType("datasets")
     stand_in.load_dataset, stand_in.Image = load_dataset, lambda decode: None
     monkeypatch.setitem(sys.modules, "datasets", stand_in)
-    monkeypatch.delitem(sys.modules, "timm.data.readers.reader_hfds", raising=False)
     train, test = open_dataset("hfds/me/pets", tmp_path)
     assert train.classes == ("cat", "dog")
     assert test.read(0)[1] == 1
@@ -370,7 +381,62 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ) as error:
         open_dataset("hfds/me/cars", tmp_path)
     one_line(error)
-    monkeypatch.delitem(sys.modules, "timm.data.readers.reader_hfds")
+
+
+@pytest.mark.usefixtures("fresh_reader")
+def test_hugging_face_is_an_optional_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ValueError, match=r"'hfds/some/set' needs a package that is not installed: .*datasets") as error:
+        open_dataset("hfds/some/set", tmp_path)
+    one_line(error)
+
+
+def write_shard(path: Path, samples: dict[str, tuple[int, str | None]]) -> None:
+    """Images of one grey value, and what their labels' files contain."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for key, (value, label) in samples.items():
+            picture = io.BytesIO()
+            Image.new("RGB", (8, 8), (value, value, value)).save(picture, format="PNG")
+            files = {f"{key}.png": picture.getvalue()} | ({} if label is None else {f"{key}.cls": label.encode()})
+            for name, content in files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+
+
+def test_webdataset_shards(tmp_path: Path) -> None:
+    root = tmp_path / "pets"
+    write_shard(root / "pets-train-0000.tar", {"a/0": (10, "2"), "a/1": (11, "0\n")})
+    write_shard(root / "pets-train-0001.tar", {"0": (12, "1"), "1": (13, "1")})
+    write_shard(root / "pets-validation-0000.tar", {"0": (14, "0"), "1": (15, "2")})
+    check_data("wds/pets", tmp_path)
+    check_data(f"wds/{root}")
+    data = open_data("wds/pets", Augmentation(crop="none"), root=tmp_path, batch_size=2, workers=2)
+    assert data.classes == ("0", "1", "2")
+    assert (data.train_count, data.test_count, data.image_size) == (4, 2, 8)
+    seen: dict[int, int] = {}
+    for x, y in data.loader.batches(0, 2):
+        values = ((x[:, 0, 0, 0] * data.loader.std[0] + data.loader.mean[0]) * 255).round().int().tolist()
+        seen |= dict(zip(values, y.tolist(), strict=True))
+    assert seen == {10: 2, 11: 0, 12: 1, 13: 1}
+    assert next(iter(data.loader.test_batches()))[1].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "message"),
+    [
+        ("train", None, "image or label of sample 7 is missing; accepted are pairs like 17.jpg, 17.cls"),
+        ("train", "cat", "cannot be read as a shard"),
+        ("other", "1", "no shards for training; accepted are shards"),
+    ],
+)
+def test_wrong_shards_are_refused(tmp_path: Path, name: str, label: str | None, message: str) -> None:
+    write_shard(tmp_path / "pets" / f"{name}.tar", {"7": (0, label)})
+    write_shard(tmp_path / "pets" / "val.tar", {"8": (0, "0")})
+    with pytest.raises(ValueError, match=message) as error:
+        open_dataset("wds/pets", tmp_path)
+    one_line(error)
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -380,14 +446,13 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "message"),
     [
         ("cifer100", "data 'cifer100' is unknown, did you mean 'cifar100'\\? accepted are digits, shapes, cifar10"),
-        ("", "data '' is unknown: accepted are .* an existing folder, hfds/<name> and torch/<name>"),
+        ("", "data '' is unknown: accepted are .* an existing folder, hfds/<name>, torch/<name>, wds/<folder>"),
         ("no/such/folder", "data 'no/such/folder' is unknown: accepted are"),
         ("hfds/", "data 'hfds/' is unknown"),
-        ("wds/shards", "data 'wds/shards' cannot be read from any step on: accepted are hfds/<name>"),
-        ("tfds/mnist", "cannot be read from any step on"),
+        ("wds/shards", "data 'wds/shards': no folder .*shards; accepted is wds/<folder of shards>"),
+        ("tfds/mnist", "data 'tfds/mnist' cannot be read from any step on: accepted are an existing folder, hfds/"),
         ("cub200", "data 'cub200': .*CUB_200_2011.train_test_split.txt not found; .* get it from https"),
         ("torch/nonsense", "data 'torch/nonsense', split train: Unknown torchvision dataset nonsense"),
-        ("hfds/some/set", "data 'hfds/some/set' needs a package that is not installed: No module named 'datasets'"),
     ],
 )
 def test_wrong_names_are_refused(tmp_path: Path, name: str, message: str) -> None:

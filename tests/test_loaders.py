@@ -182,7 +182,7 @@ def test_images_in_memory_are_not_changed_and_crops_are() -> None:
     x, _ = plain.batch(0)
     assert torch.equal(x, plain.normalise(data.images[plain.plan.indices(0)]))
     for crop in ("pad", "resized"):
-        other = MemoryLoader(data, BatchPlan(60, 30), crop=crop, flip=False)  # type: ignore[arg-type]
+        other = MemoryLoader(data, BatchPlan(60, 30), crop=crop, flip=False)
         differs = (other.batch(0)[0] != x).flatten(1).any(dim=1)
         assert differs.float().mean() > 0.8
     assert torch.equal(data.images, before)
@@ -212,9 +212,9 @@ def test_any_number_of_workers_gives_the_same_batches(tmp_path: Path) -> None:
     loaders += [open_data(str(tmp_path), STRONG, batch_size=6, pieces=2, workers=workers).loader for workers in (1, 2)]
     random.seed(3)
     np.random.seed(3)
-    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index, union-attr]
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
     none, one, two = (as_list(loader.batches(0, 8)) for loader in loaders)
-    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index, union-attr]
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
     assert before == after
     assert len(none) == 16
     assert same(none, one)
@@ -232,7 +232,7 @@ def test_any_number_of_workers_gives_the_same_batches(tmp_path: Path) -> None:
 
 
 def test_two_processes_and_two_pieces_on_a_stream_see_the_same(tmp_path: Path) -> None:
-    def loader(**options: int) -> Any:
+    def loader(**options: Any) -> Any:
         return open_data(str(tmp_path), STRONG, batch_size=6, workers=0, seed=4, **options).loader
 
     photos(tmp_path)
@@ -341,7 +341,7 @@ def test_digits_are_not_mirrored() -> None:
 
 
 def test_runs_of_other_seeds_share_the_subset() -> None:
-    def images(**options: int) -> Tensor:
+    def images(**options: Any) -> Tensor:
         loader = open_data("digits", Augmentation(), batch_size=10, per_class=5, **options).loader
         assert isinstance(loader, MemoryLoader)
         return loader.data.images

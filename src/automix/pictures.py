@@ -29,7 +29,7 @@ def mixed_samples(
     is the image, black the partner. The task stays as it is.
     """
     x = x[:MOST]
-    index = torch.arange(len(x), device=x.device).roll(-1)
+    index = torch.arange(len(x), device=x.device).roll(1)
 
     def pixels(images: Tensor) -> Tensor:
         return images.float() * std.to(x.device).view(-1, 1, 1) + mean.to(x.device).view(-1, 1, 1)

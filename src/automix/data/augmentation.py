@@ -63,7 +63,7 @@ class Augmentation:
             raise ValueError(f"rand_augment={self.rand_augment!r}: accepted is magnitude/deviation, for instance 9/0.5")
         return f"rand-m{found[1]}-mstd{found[2]}-inc1"
 
-    def of_pixels(self) -> list[str]:
+    def per_image(self) -> list[str]:
         """The names of what is asked for that works on one image at a time, beyond crop and flip."""
         names = ("rand_augment", "auto_augment", "color_jitter", "erasing")
         return [name for name in names if getattr(self, name)]

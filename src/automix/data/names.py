@@ -18,7 +18,7 @@ from automix.data.listing import Listing
 from automix.data.readers import ITERABLE, PREFIXES, ReaderSet, has_tars, open_reader, open_tars
 from automix.data.shards import ShardSet, open_shards
 
-Pair = tuple[ImageSet, ImageSet] | tuple[Listing, Listing] | tuple[ReaderSet, ReaderSet] | tuple[ShardSet, ShardSet]
+Split = ImageSet | Listing | ReaderSet | ShardSet
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def check_data(name: str, root: Path | None = None) -> None:
         raise ValueError(f"data {name!r} is unknown{meant} accepted are {', '.join(DATASETS)}, {OTHERS}")
 
 
-def open_dataset(name: str, root: Path | None = None, *, image_size: int | None = None) -> Pair:
+def open_dataset(name: str, root: Path | None = None, *, image_size: int | None = None) -> tuple[Split, Split]:
     """The training and the test set `name`: images in memory, a listing of files, or what is streamed only.
 
     `image_size` is for the sets that are drawn, `digits` and `shapes`; the others come as they are.
@@ -167,7 +167,7 @@ def open_dataset(name: str, root: Path | None = None, *, image_size: int | None 
     return open_reader(name, data_root(root))
 
 
-def open_folder(folder: Path) -> Pair:
+def open_folder(folder: Path) -> tuple[Split, Split]:
     """A dataset given as a folder: recognised by a file that only it has, else tar files, else folders of classes."""
     for known in DATASETS.values():
         if known.marker not in ("", "train") and (folder / known.marker).exists():

@@ -57,7 +57,8 @@ def open_shards(root: Path) -> tuple[ShardSet, ShardSet]:
 
 def _walk(shards: list[Path]) -> tuple[Tensor, Tensor]:
     """Where the images of the shards lie, and their labels."""
-    places, labels = [], []
+    places: list[tuple[int, int, int]] = []
+    labels: list[int] = []
     for number, shard in enumerate(shards):
         place: dict[str, tuple[int, int, int]] = {}
         label: dict[str, int] = {}

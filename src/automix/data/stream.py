@@ -26,7 +26,7 @@ Draw = tuple[int, int]  # position in the dataset, seed of the augmentation
 
 
 class Source(Protocol):
-    """What can be streamed: Listing, ImageSet and the sets of readers.py. `labels` is None where reading must tell."""
+    """What can be streamed: Listing, ImageSet, ReaderSet, ShardSet. `labels` is None where reading must tell."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
