@@ -328,6 +328,9 @@ def test_tar_files(tmp_path: Path, many: bool) -> None:
     seen = ((x[:, 0, 0, 0] * std + mean) * 255).round().int().tolist()
     assert dict(zip(seen, y.tolist(), strict=True)) == values
     assert data[0].loader.preview(2)[1].tolist() == [0, 1]
+    train, _ = open_dataset(str(tmp_path))
+    train.read(0)
+    assert len(pickle.loads(pickle.dumps(train))) == 4  # no file stays open, which processes would share
     with pytest.raises(ValueError, match=r"classes and per_class on data .* accepted are named datasets and folders"):
         open_data(str(tmp_path), augmentation, batch_size=2, classes=1)
     with pytest.raises(ValueError, match="can be streamed only"):
