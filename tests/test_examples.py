@@ -46,13 +46,21 @@ def test_links_in_the_documents_lead_somewhere() -> None:
             assert link.startswith("http") or (document.parent / link).exists(), f"{document.name}: {link}"
 
 
-def run_quickstart(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(ROOT / "examples" / "quickstart.py"), *arguments]
+def run_example(name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "examples" / name), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def test_quickstart(tmp_path: Path) -> None:
-    done = run_quickstart("--epochs", "1", "--out", str(tmp_path))
+    done = run_example("quickstart.py", "--epochs", "1", "--seeds", "1", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for method in ("vanilla", "automix"):
+        assert re.search(rf"  {method} +\d+\.\d\d %", done.stdout)
+    assert (tmp_path / "automix-0" / "pictures" / "epoch-0001.png").is_file()
+
+
+def test_bare_loop(tmp_path: Path) -> None:
+    done = run_example("bare_loop.py", "--epochs", "1", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert re.search(r"test accuracy: \d+\.\d\d %", done.stdout)
     assert (tmp_path / "mixed.png").stat().st_size > 1000
@@ -63,12 +71,13 @@ def test_quickstart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--method", "nonsense"), "invalid choice: 'nonsense'"),
-        (("--epochs", "0"), "--epochs 0: accepted is a whole number >= 1"),
+        (("bare_loop.py", "--method", "nonsense"), "invalid choice: 'nonsense'"),
+        (("bare_loop.py", "--epochs", "0"), "--epochs 0: accepted is a whole number >= 1"),
+        (("quickstart.py", "--seeds", "0"), "accepted for --epochs and --seeds are whole numbers >= 1"),
     ],
 )
-def test_quickstart_refuses_nonsense_in_one_line(arguments: tuple[str, str], message: str) -> None:
-    done = run_quickstart(*arguments)
+def test_examples_refuse_nonsense_in_one_line(arguments: tuple[str, str, str], message: str) -> None:
+    done = run_example(*arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert message in done.stderr

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.classifier import Card, WithNormalisation, one_line
+from automix.data.images import fit
 
 LONGEST = 100  # times the short side; beyond it, resizing by the short side would take gigabytes
 
@@ -99,13 +100,7 @@ def _read(path: Path, size: int, crop: float) -> Tensor:
     short, long = min(image.size), max(image.size)
     if long > LONGEST * short:
         raise ValueError(f"{image.width} x {image.height} px: accepted are sides of up to 1 : {LONGEST}")
-    target = int(size / crop)  # rounded down as in timm's test transform, by which the accuracy was measured
-    width, height = (target if side == short else int(target * side / short) for side in image.size)
-    if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-    left, top = round((width - size) / 2), round((height - size) / 2)
-    image = image.crop((left, top, left + size, top + size))
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    return torch.from_numpy(np.array(fit(image, image.size, size, crop))).permute(2, 0, 1)
 
 
 def _reason(error: Exception) -> str:

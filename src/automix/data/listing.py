@@ -27,12 +27,12 @@ class BadImage(ValueError):  # noqa: N818  (what it is, not what Python calls su
 
 
 def read_image(file: Any, name: str | None = None) -> Any:
-    """The path or open file as PIL's RGB image; `name` is what an error calls it."""
-    from PIL import Image
+    """The path or open file as PIL's RGB image, upright as its camera noted; `name` is what an error calls it."""
+    from PIL import Image, ImageOps
 
     try:
         with Image.open(file) as image:
-            return image.convert("RGB")
+            return ImageOps.exif_transpose(image).convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadImage(f"{name or file}: cannot be read as an image ({reason})") from None

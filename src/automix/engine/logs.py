@@ -30,7 +30,7 @@ class RunLog:
         self.display = display
         self.sums: dict[str, float] = {}
         self.steps_in_sums = 0
-        self.since = time.monotonic()
+        self.start_clock()
         self.epochs: list[dict[str, Any]] = []
         if not self.active:
             return
@@ -48,13 +48,12 @@ class RunLog:
         if not self.active:
             return
         for name, value in metrics.items():
-            if name != "stop":
-                self.sums[name] = self.sums.get(name, 0.0) + value
+            self.sums[name] = self.sums.get(name, 0.0) + value
         self.steps_in_sums += 1
+        self.until = time.monotonic()
         self.display.step(run, metrics)
         if run.step % STEPS_BETWEEN_LINES == 0:
-            numbers = {name: value for name, value in metrics.items() if name != "stop"}
-            self._write(run, {"kind": "step", "lr": learning_rate(run), **numbers})
+            self._write(run, {"kind": "step", "lr": learning_rate(run), **metrics})
 
     def epoch(self, run: Run, epoch: int, accuracy: dict[str, float]) -> None:
         """The means of an epoch's steps since it began (or since the run was resumed), and the test accuracy."""
@@ -62,13 +61,17 @@ class RunLog:
             return
         means = {name: total / self.steps_in_sums for name, total in self.sums.items()}
         images = self.steps_in_sums * run.config.settings.batch_size
-        speed = images / (time.monotonic() - self.since)
+        speed = images / (self.until - self.since)
         record = {"kind": "epoch", "epoch": epoch, "lr": learning_rate(run), "images_per_second": speed}
         record |= {**means, **accuracy}
         self._write(run, record)
         self.epochs.append(record)
         self.display.epoch(run, record)
-        self.sums, self.steps_in_sums, self.since = {}, 0, time.monotonic()
+        self.sums, self.steps_in_sums = {}, 0
+
+    def start_clock(self) -> None:
+        """From here on time is training time: neither evaluation nor pictures count for images/s."""
+        self.since = self.until = time.monotonic()
 
     def picture(self, run: Run, epoch: int) -> None:
         """Mixed samples and masks of a few test images, as the task mixes now."""

@@ -30,12 +30,12 @@ def fit(run: Run, log: RunLog, stop: Stop) -> None:
     batches = run.data.loader.batches(run.step, run.total_steps)
     if run.step == 0:
         log.picture(run, epoch=0)
+    log.start_clock()
     while run.step < run.total_steps:
-        metrics = training_step(run, batches, stop)
-        log.step(run, metrics)
+        log.step(run, training_step(run, batches, stop))
         if run.step % run.steps_per_epoch == 0:
             finish_epoch(run, log)
-        leaving = metrics.pop("stop") > 0 and run.step < run.total_steps
+        leaving = stop.agreed and run.step < run.total_steps
         if leaving or run.checkpoint_is_due():
             run.save_checkpoint()
         if leaving:
@@ -79,10 +79,11 @@ def _read(run: Run, terms: list[dict[str, Tensor]], norm: Tensor, stop: Stop) ->
     means |= {"gradient_norm": norm.float(), "stop": norm.new_tensor(float(stop.asked))}
     values = run.among.mean(torch.stack(list(means.values()))).tolist()
     metrics = dict(zip(means, values, strict=True))
+    stop.agreed = metrics.pop("stop") > 0
     # With fp16 an infinite gradient is ordinary: the scaler leaves the step out and scales less from then on.
     watched = ("loss",) if run.precision == "fp16" else ("loss", "gradient_norm")
     if not all(math.isfinite(metrics[name]) for name in watched):
-        numbers = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "stop")
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         raise NotFiniteError(f"step {run.step}: not finite ({numbers}); the weights are those before this step")
     return metrics
 
@@ -109,3 +110,4 @@ def finish_epoch(run: Run, log: RunLog) -> None:
         run.save_classifier("last", accuracy)
     if epoch % max(1, epochs // 10) == 0:
         log.picture(run, epoch)
+    log.start_clock()

@@ -11,6 +11,7 @@ class Stop:
     """Whether somebody asked the run to end, and by which signal."""
 
     signal: int | None = None
+    agreed: bool = False  # all processes of the run know of it
 
     @property
     def asked(self) -> bool:
