@@ -54,7 +54,6 @@ def compare(epochs: int, seeds: int, out: Path) -> None:
 
 
 def configure(method: str, epochs: int, seed: int, folder: Path) -> TrainConfig:
-    small = {"train_size": 24, "test_size": 24, "batch_size": 50}
     return TrainConfig(
         data="shapes",
         method=method,
@@ -63,7 +62,7 @@ def configure(method: str, epochs: int, seed: int, folder: Path) -> TrainConfig:
         per_class=100,
         eval_every=max(1, epochs // 3),
         model_options={"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]},
-        settings=replace(find_recipe("quick"), epochs=epochs, **small),
+        settings=replace(find_recipe("quick"), epochs=epochs, train_size=24, test_size=24, batch_size=50),
     )
 
 

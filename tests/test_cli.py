@@ -51,6 +51,7 @@ def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("train shapes --device cuda:7", "device=cuda:7: .*accepted here are cpu"),
         ("train shapes --precision fp16 --device cpu", "precision=fp16: accepted on the CPU are"),
         ("train shapes --precision half", "precision=half: accepted is one of auto, float32, bf16, fp16"),
+        ("train shapes --wandb", "wandb: Weights & Biases is not installed"),
         ("train --config none.yaml", "config none.yaml: no such file"),
         ("train --resume --out none", "none/config.yaml: no such file"),
         ("predict none a.png", "none: no such file or folder"),

@@ -1,9 +1,11 @@
 """The engine on a folder of small images: it trains every method, repeats itself, and loses nothing when killed."""
 
+import io
 import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +13,16 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
 import automix
 from automix import cli
 from automix.config import Options, TrainConfig, read_config
 from automix.engine import NotFiniteError, Silent, Stopped, train
+from automix.engine.display import Bar, Lines
 from automix.engine.run import Run
-from automix.recipes import find_recipe
+from automix.recipes import RECIPES, find_recipe
 
 every_method = pytest.mark.parametrize("method", automix.methods())
 
@@ -221,3 +225,67 @@ def test_a_broken_image_is_named(photos: Path, tmp_path: Path, capsys: pytest.Ca
     error = capsys.readouterr().err
     assert str(broken) in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+def test_every_recipe_trains(recipe: str, photos: Path, tmp_path: Path) -> None:
+    """Two steps of each, in small: RandAugment, erasing, repeated augmentation, LAMB, BCE and all the rest at work."""
+    settings = replace(
+        find_recipe(recipe), epochs=1, warmup_epochs=0, batch_size=18, train_size=32, test_size=40, pretrained=False
+    )
+    # drop path needs a network that has it
+    config = configure(photos, tmp_path / "run", "mixup_or_cutmix", settings=settings, recipe=recipe, workers=0)
+    summary = train(config)
+    assert summary["steps"] == 2
+    assert ("teacher_top1" in summary) == settings.ema
+    assert all(value.isfinite().all() for value in load_file(config.folder / "last.safetensors").values())
+
+
+def test_predict_export_and_mix_use_what_was_trained(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configure(photos, tmp_path / "run", epochs=1)
+    train(config)
+    image = next((photos / "test" / "b").iterdir())
+    assert cli.run(["predict", str(config.folder), str(image), "none.png"]) == 0
+    out, err = capsys.readouterr()
+    assert re.fullmatch(rf"{image}\t([abc] \d+\.\d%(  )?){{3}}\n", out)
+    assert err.startswith("automix: none.png: ")
+    assert cli.run(["export", str(config.folder), "--format", "torchscript"]) == 0
+    assert "logits differ from the model's by" in capsys.readouterr().out
+    assert (config.folder / "classifier.pt").is_file()
+    for sources in ([config.folder], [config.folder, photos / "test"], [photos / "test", "--method", "cutmix"]):
+        picture = tmp_path / "mixed.png"
+        assert cli.run(["mix", *map(str, sources), "--out", str(picture), "--lams", "[0.3]"]) == 0
+        assert "lam 0.3" in capsys.readouterr().out
+        picture.unlink()
+
+
+def test_weights_to_start_from(photos: Path, tmp_path: Path) -> None:
+    """Another head is left out, a file of another network is refused."""
+    train(configure(photos, tmp_path / "first", "vanilla", epochs=1))
+    start = str(tmp_path / "first" / "last.safetensors")
+    config = configure(
+        photos, tmp_path / "second", "vanilla", weights=start, classes=2, batch_size=6, lr=1e-9, epochs=1
+    )
+    train(config)
+    first, second = (load_file(tmp_path / name / "last.safetensors") for name in ("first", "second"))
+    torch.testing.assert_close(first["layer1.0.conv1.weight"], second["layer1.0.conv1.weight"])
+    assert first["fc.weight"].shape[0] == 3
+    assert second["fc.weight"].shape[0] == 2
+    with pytest.raises(ValueError, match=r"is not in it; accepted are weights of the same network"):
+        train(configure(photos, tmp_path / "third", "vanilla", weights=start, model="wrn_10_1", model_options={}))
+
+
+def test_what_a_person_sees(photos: Path, tmp_path: Path) -> None:
+    """On a narrow terminal the bar and the lines, elsewhere the lines alone."""
+    for name, width, terminal in (("bar", 40, True), ("lines", 200, False)):
+        file = io.StringIO()
+        console = Console(file=file, width=width, force_terminal=terminal, soft_wrap=True, highlight=False)
+        train(configure(photos, tmp_path / name), display=Bar(console) if terminal else Lines(console))
+        text = file.getvalue()
+        assert "automix on " in text
+        assert re.search(r"epoch +3/3  loss \d+\.\d{3}  lr \S+  \d+ images/s  0:00:00 left  student", text)
+        assert "teacher, last epoch" in text
+        assert ("\x1b[?25l" in text) == terminal  # the cursor is hidden
+        assert text.count("\x1b[?25h") == text.count("\x1b[?25l")  # and shown again

@@ -4,6 +4,7 @@ The file is flat: the run's own fields, then every field of the recipe. A run fo
 was used, and ``automix train --config runs/x/config.yaml`` repeats it.
 """
 
+import importlib.util
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -87,6 +88,8 @@ class TrainConfig:
                                  "by the data and the recipe")  # fmt: skip
         if self.weights is not None and not Path(self.weights).is_file():
             raise ValueError(f"weights={self.weights}: no such file; accepted is a safetensors file")
+        if self.wandb and importlib.util.find_spec("wandb") is None:
+            raise ValueError("wandb: Weights & Biases is not installed; accepted after pip install wandb")
         check_data(self.data, self.root)
         self._check_sizes()
 

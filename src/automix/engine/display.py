@@ -14,7 +14,7 @@ from automix.engine.run import Run
 
 def choose_display() -> Display:
     """A bar if the output is a terminal, else lines."""
-    return Bar(Console()) if sys.stdout.isatty() else Lines(Console(soft_wrap=True, highlight=False))
+    return Bar(Console(highlight=False)) if sys.stdout.isatty() else Lines(Console(soft_wrap=True, highlight=False))
 
 
 class Silent:
