@@ -285,7 +285,7 @@ def test_what_a_person_sees(photos: Path, tmp_path: Path) -> None:
         train(configure(photos, tmp_path / name), display=Bar(console) if terminal else Lines(console))
         text = file.getvalue()
         assert "automix on " in text
-        assert re.search(r"epoch +3/3  loss \d+\.\d{3}  lr \S+  \d+ images/s  0:00:00 left  student", text)
-        assert "teacher, last epoch" in text
+        assert re.search(r"epoch +3/3  loss \d+\.\d{3}  student \S+ %  teacher \S+ %  \d+ images/s  0:00:00 left", text)
+        assert "teacher, last" in text
         assert ("\x1b[?25l" in text) == terminal  # the cursor is hidden
         assert text.count("\x1b[?25h") == text.count("\x1b[?25l")  # and shown again

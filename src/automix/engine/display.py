@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from automix.engine.logs import Display, learning_rate
 from automix.engine.run import Run
@@ -44,9 +44,9 @@ class Lines(Silent):
         per_step = (run.seconds - run.seconds_before) / (run.step - self.first_step)
         left = timedelta(seconds=round(per_step * (run.total_steps - run.step)))
         parts = [f"epoch {record['epoch']:3d}/{run.config.settings.epochs}", f"loss {record['loss']:.3f}"]
-        parts += [f"lr {record['lr']:.3g}", f"{record['images_per_second']:.0f} images/s", f"{left} left"]
         networks = [name for name in record if name.endswith("_top1")]
         parts += [f"{name.removesuffix('_top1')} {record[name]:.2f} %" for name in networks]
+        parts += [f"{record['images_per_second']:.0f} images/s", f"{left} left"]
         self.console.print("  ".join(parts))
 
     def end(self, run: Run, summary: dict[str, Any]) -> None:
@@ -58,8 +58,17 @@ class Bar(Lines):
 
     def begin(self, run: Run) -> None:
         super().begin(run)
-        columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=20), TimeRemainingColumn(compact=True))
-        self.bar = Progress(*columns, TextColumn("{task.fields[numbers]}"), console=self.console, transient=True)
+        self.bar = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=12),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+            # the last column takes what is left of the line, and on a narrow terminal loses its end
+            TextColumn("{task.fields[numbers]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            console=self.console,
+            transient=True,
+            expand=True,
+        )
         self.job = self.bar.add_task("", total=run.total_steps, completed=run.step, numbers="")
         self.bar.start()
 
@@ -70,7 +79,7 @@ class Bar(Lines):
         speed = (self.bar.tasks[0].speed or 0) * run.config.settings.batch_size
         terms = {name.removeprefix("loss_"): value for name, value in metrics.items() if name.startswith("loss_")}
         shown = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
-        return f"{shown}  lr {learning_rate(run):.3g}  {speed:.0f} images/s"
+        return f"{speed:.0f} images/s  lr {learning_rate(run):.2g}  {shown}"
 
     def end(self, run: Run, summary: dict[str, Any]) -> None:
         self.bar.stop()
