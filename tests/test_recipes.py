@@ -18,6 +18,7 @@ import timm
 import timm.data.auto_augment
 
 import automix
+from automix.data import DATASETS
 from automix.recipes import RECIPES, Recipe, alphas, find_recipe
 from automix.recipes.recipe import AUTO_AUGMENT
 
@@ -295,6 +296,7 @@ def test_a_recipe_states_its_command_number_and_source(name: str) -> None:
     text = RECIPES[name].__doc__ or ""
     command = re.search(r"^ +``automix train (\S+) --recipe (\S+) --model (\S+) --method (\S+)``$", text, re.MULTILINE)
     assert command
+    assert command[1] in DATASETS
     assert command[2] == name
     assert timm.is_model(command[3].partition(".")[0])
     assert command[4] in automix.methods()

@@ -1,4 +1,4 @@
-"""From a configuration to the things a run trains: network, task, optimizer, schedule."""
+"""From a configuration to the things a run needs: data, network, task, optimizer, schedule."""
 
 import functools
 from dataclasses import fields
@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 from automix.backbones import create_model
 from automix.catalog import create_task
 from automix.config import TrainConfig
-from automix.data import Augmentation
+from automix.data import Augmentation, Data, open_data
+from automix.engine.processes import Processes
 from automix.mixing import MixedTarget
 from automix.recipes import Recipe
 from automix.task import Criterion, Task
@@ -78,9 +79,22 @@ def build_task(config: TrainConfig, model: nn.Module) -> Task:
     )
 
 
-def augmentation(settings: Recipe) -> Augmentation:
-    """The part of the recipe that concerns pixels."""
-    return Augmentation(**{item.name: getattr(settings, item.name) for item in fields(Augmentation)})
+def build_data(config: TrainConfig, among: Processes) -> Data:
+    """The dataset and this process's share of its batches."""
+    pixels = {item.name: getattr(config.settings, item.name) for item in fields(Augmentation)}
+    return open_data(
+        config.data,
+        Augmentation(**pixels),
+        root=config.root,
+        classes=config.classes,
+        per_class=config.per_class,
+        batch_size=config.settings.batch_size,
+        seed=config.seed,
+        rank=among.rank,
+        world=among.world,
+        pieces=config.accumulate,
+        workers=config.workers,
+    )
 
 
 def choose_criterion(settings: Recipe) -> Criterion:

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from automix.classifier import Card
 from automix.config import TrainConfig, read_config
-from automix.data import open_data
-from automix.engine.build import augmentation, build_model, build_task
+from automix.engine.build import build_data, build_model, build_task
 from automix.engine.checkpoint import NAME, load_task_state, read_facts
+from automix.engine.processes import Processes
 from automix.task import Task
 
 
@@ -26,13 +26,4 @@ def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
 
 def preview(config: TrainConfig, count: int = 8) -> Tensor:
     """Test images of the run's dataset, of as many classes as possible, normalised."""
-    data = open_data(
-        config.data,
-        augmentation(config.settings),
-        root=config.root,
-        classes=config.classes,
-        per_class=config.per_class,
-        batch_size=1,
-        workers=0,
-    )
-    return data.loader.preview(count)[0]
+    return build_data(config, Processes()).loader.preview(count)[0]

@@ -39,7 +39,8 @@ def fit(run: Run, log: RunLog, stop: Stop) -> None:
         if leaving or run.checkpoint_is_due():
             run.save_checkpoint()
         if leaving:
-            raise Stopped(f"stopped after step {run.step} of {run.total_steps}; {run.folder} is saved", stop.signal)
+            done = f"stopped after step {run.step} of {run.total_steps}"
+            raise Stopped(f"{done}; to go on: automix train --resume --out {run.folder}", stop.signal)
 
 
 def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop) -> dict[str, float]:

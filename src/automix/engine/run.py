@@ -22,8 +22,8 @@ from torch.optim import Optimizer
 import automix
 from automix.classifier import Card, save_classifier
 from automix.config import TrainConfig, read_config
-from automix.data import DATASETS, Data, open_data
-from automix.engine.build import augmentation, build_model, build_optimizer, build_schedule, build_task, rehearse
+from automix.data import DATASETS, Data
+from automix.engine.build import build_data, build_model, build_optimizer, build_schedule, build_task, rehearse
 from automix.engine.checkpoint import NAME, load_checkpoint, save_checkpoint
 from automix.engine.hardware import Precision, choose_device, choose_precision
 from automix.engine.processes import Processes
@@ -124,34 +124,22 @@ def prepare(config: TrainConfig, among: Processes, *, resume: bool, overwrite: b
     precision = choose_precision(config.precision, config.settings.mixed_precision, device)
     known = DATASETS.get(config.data)
     rehearse(config, config.settings.train_size or (known and known.image_size) or 224)
-    data = open_data(
-        config.data,
-        augmentation(config.settings),
-        root=config.root,
-        classes=config.classes,
-        per_class=config.per_class,
-        batch_size=config.settings.batch_size,
-        seed=config.seed,
-        rank=among.rank,
-        world=among.world,
-        pieces=config.accumulate,
-        workers=config.workers,
-    )
+    data = build_data(config, among)
     torch.manual_seed(config.seed)
     task = build_task(config, build_model(config, len(data.classes), data.image_size))
     task.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
     optimizer = build_optimizer(config.settings, task)
     run = Run(
-        config,
-        among,
-        data,
-        device,
-        precision,
-        task,
-        _distribute(task, device, among),
-        optimizer,
-        build_schedule(config.settings, optimizer, len(data.loader)),
-        torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
+        config=config,
+        among=among,
+        data=data,
+        device=device,
+        precision=precision,
+        task=task,
+        network=_distribute(task, device, among),
+        optimizer=optimizer,
+        schedule=build_schedule(config.settings, optimizer, len(data.loader)),
+        scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
     )
     if going_on:
         run.load_checkpoint()

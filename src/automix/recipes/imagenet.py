@@ -11,7 +11,7 @@ from automix.recipes.recipe import Crop, Loss, Optimizer, Recipe
 class PyTorch100(Recipe):
     """ImageNet-1k in PyTorch's style, 100 epochs of SGD: the usual benchmark of mixup methods.
 
-    ``automix train path/to/imagenet --recipe pytorch100 --model resnet50 --method automix``
+    ``automix train imagenet --recipe pytorch100 --model resnet50 --method automix``
 
     Expected: 77.91 % on ImageNet-1k (Table 2, tab:cls_in_torch).
     Source: tab:app_train_settings, column PyTorch; SGD's momentum is from "ImageNet Datasets", Settings (a).
@@ -32,7 +32,7 @@ class PyTorch100(Recipe):
 class PyTorch300(PyTorch100):
     """ImageNet-1k in PyTorch's style, 300 epochs of SGD.
 
-    ``automix train path/to/imagenet --recipe pytorch300 --model resnet50 --method automix``
+    ``automix train imagenet --recipe pytorch300 --model resnet50 --method automix``
 
     Expected: 79.25 % on ImageNet-1k (Table 2, tab:cls_in_torch).
     Source: tab:app_train_settings, column PyTorch.
@@ -45,7 +45,7 @@ class PyTorch300(PyTorch100):
 class DeiT(Recipe):
     """ImageNet-1k as DeiT is trained, 300 epochs of AdamW, for transformers and ConvNeXt.
 
-    ``automix train path/to/imagenet --recipe deit --model deit_small_patch16_224 --method automix``
+    ``automix train imagenet --recipe deit --model deit_small_patch16_224 --method automix``
 
     Expected: 80.78 % on ImageNet-1k (Table 4, tab:cls_in_vits).
     Source: tab:app_train_settings, column DeiT. The row "DeiT" of Table 4 is ``--method mixup_or_cutmix``.
@@ -79,7 +79,7 @@ class DeiT(Recipe):
 class RsbA2(Recipe):
     """ImageNet-1k by procedure A2 of "ResNet strikes back", 300 epochs of LAMB and binary cross-entropy.
 
-    ``automix train path/to/imagenet --recipe rsb-a2 --model efficientnet_b0 --method automix``
+    ``automix train imagenet --recipe rsb-a2 --model efficientnet_b0 --method automix``
 
     Expected: 77.58 % on ImageNet-1k (Table 3, tab:cls_in_rsb).
     Source: tab:app_train_settings, column RSB A2. The row "RSB" of Table 3 is ``--method mixup_or_cutmix``.
@@ -110,7 +110,7 @@ class RsbA2(Recipe):
 class RsbA3(RsbA2):
     """ImageNet-1k by procedure A3 of "ResNet strikes back": as A2, but 100 epochs on images of 160 px.
 
-    ``automix train path/to/imagenet --recipe rsb-a3 --model resnet50 --method automix``
+    ``automix train imagenet --recipe rsb-a3 --model resnet50 --method automix``
 
     Expected: 78.44 % on ImageNet-1k (Table 3, tab:cls_in_rsb).
     Source: tab:app_train_settings, column RSB A3. The row "RSB" of Table 3 is ``--method mixup_or_cutmix``.

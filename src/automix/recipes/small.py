@@ -43,7 +43,7 @@ class Cifar(Recipe):
 class TinyImageNet(Recipe):
     """Tiny-ImageNet, 400 epochs, networks with the 3x3 stem.
 
-    ``automix train tiny-imagenet-200 --recipe tiny --model resnet18 --method automix``
+    ``automix train tiny-imagenet --recipe tiny --model resnet18 --method automix``
 
     Expected: 67.33 % on Tiny-ImageNet (Table 1, tab:cls_cifar_tiny).
     Source: the paper's "Small-scale Datasets", Settings: as CIFAR but for the crop, the learning rate and the epochs.

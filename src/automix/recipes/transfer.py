@@ -11,7 +11,7 @@ from automix.recipes.imagenet import PyTorch100
 class FineGrained(PyTorch100):
     """CUB-200 and FGVC-Aircraft: 200 epochs from the ImageNet weights of torchvision (in timm: ``.tv_in1k``).
 
-    ``automix train path/to/cub200 --recipe fine-grained --model resnet18.tv_in1k --method automix``
+    ``automix train cub200 --recipe fine-grained --model resnet18.tv_in1k --method automix``
 
     Expected: 79.87 % on CUB-200 (Table 5, tab:cls_fgvc_place).
     Source: the paper's "Fine-grained and Scene Classification", Small-scale datasets; what it does not say is
@@ -31,7 +31,7 @@ class FineGrained(PyTorch100):
 class INat(PyTorch100):
     """iNaturalist 2017 and 2018, 100 epochs from scratch: the PyTorch setting with alphas of its own.
 
-    ``automix train path/to/inat2018 --recipe inat --model resnet50 --method automix``
+    ``automix train inat2018 --recipe inat --model resnet50 --method automix``
 
     Expected: 64.73 % on iNat2018 (Table 5, tab:cls_fgvc_place).
     Source: the paper's "Fine-grained and Scene Classification", Large-scale datasets.
@@ -44,7 +44,7 @@ class INat(PyTorch100):
 class Places(PyTorch100):
     """Places205, 100 epochs from scratch: the PyTorch setting with alphas of its own.
 
-    ``automix train path/to/places205 --recipe places --model resnet50 --method automix``
+    ``automix train places205 --recipe places --model resnet50 --method automix``
 
     Expected: 64.06 % on Places205 (Table 5, tab:cls_fgvc_place).
     Source: the paper's "Fine-grained and Scene Classification", Large-scale datasets.
