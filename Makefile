@@ -1,5 +1,5 @@
 # Two commands on a machine with nothing but Python (3.10 or later) and make:
-#   make quickstart    train AutoMix for about a minute and print its accuracy
+#   make quickstart    train plainly and with AutoMix, side by side, and print both accuracies
 #   make test          lint, types, tests
 # Each sets up .venv by itself the first time and again only when the dependencies change.
 

@@ -39,7 +39,7 @@ class Recipe:
     test_crop: float = 1.0
     """Share of a test image's side that its central crop keeps."""
     crop: Crop = "none"
-    """Random crop of training images: none, pad (by 4 pixels), or resized (of any size)."""
+    """Random crop of training images: none, pad (by an eighth of the side), or resized (of any size)."""
     flip: bool = True
     """Mirror half of the training images."""
     rand_augment: str | None = None
