@@ -136,7 +136,7 @@ def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     path, _, _ = saved(tmp_path, {})
     content = path.read_bytes()
     change_header(path, format=2)
-    with pytest.raises(ValueError, match=r"has format 2, of a newer automix"):
+    with pytest.raises(ValueError, match="format 2 is newer than this automix"):
         load(path)
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=r"checkpoint\.safetensors: cannot be read"):

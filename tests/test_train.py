@@ -256,7 +256,7 @@ def test_predict_export_and_mix_use_what_was_trained(
     assert (config.folder / "classifier.pt").is_file()
     for sources in ([config.folder], [config.folder, photos / "test"], [photos / "test", "--method", "cutmix"]):
         picture = tmp_path / "mixed.png"
-        assert cli.run(["mix", *map(str, sources), "--out", str(picture), "--lams", "[0.3]"]) == 0
+        assert cli.run(["mix", *map(str, sources), "--out", str(picture), "--lams", "0.3"]) == 0
         assert "lam 0.3" in capsys.readouterr().out
         picture.unlink()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from automix.catalog import create_task
+from automix.catalog import check_method, create_task
 from automix.commands.arguments import new_parser, parse
 from automix.pictures import mixed_samples
 from automix.task import Task
@@ -23,7 +23,7 @@ def run(arguments: list[str]) -> None:
     parser = new_parser("mix", "[RUN] [IMAGE...] [flags]", ABOUT)
     parser.add_argument("sources", type=str, nargs="+", metavar="SOURCE", help="a run folder and/or images")
     parser.add_argument("--method", type=str, default="cutmix", help="how to mix, where no run is given")
-    parser.add_argument("--lams", type=list[float], default=[0.2, 0.5, 0.8], help="shares of the first image")
+    parser.add_argument("--lams", type=float, nargs="+", default=[0.2, 0.5, 0.8], help="shares of the first image")
     parser.add_argument("--size", type=int, default=128, help="side in pixels, where no run is given")
     parser.add_argument("--out", type=str, default="mixed.png", help="the picture")
     given = parse(parser, arguments)
@@ -48,10 +48,11 @@ def _from_run(folder: Path, images: list[Path]) -> tuple[Task, Tensor, Tensor, T
 
 
 def _from_images(images: list[Path], method: str, size: int) -> tuple[Task, Tensor, Tensor, Tensor]:
+    check_method(method)
     try:
         task = create_task(method, nn.Identity())
-    except ValueError as error:
-        raise ValueError(f"{error}; without a run, accepted are methods that need no network") from None
+    except ValueError:
+        raise ValueError(f"method {method!r} needs a network: accepted is a run folder before the images") from None
     return task, _read(images, size), torch.zeros(3), torch.ones(3)
 
 
