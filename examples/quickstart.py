@@ -2,10 +2,11 @@
 
     python examples/quickstart.py [--epochs N] [--seeds N] [--out DIR]
 
-Each run is what this command does, with --method vanilla or automix and --seed 0, 1, ...:
+Each run is what this command does, with --method vanilla or automix (and --method-options.block_lr 0.2, because the Mix
+Block is to learn more slowly than the learning rate of so short a run) and --seed 0, 1, ...:
 
-    automix train shapes --train-size 24 --test-size 24 --per-class 100 --batch-size 50 --lr 0.2 --epochs 18 --eval-every 6 \\
-        --model-options.layers [1,1,1,1] --model-options.channels [16,32,64,128]
+    automix train shapes --train-size 24 --test-size 24 --per-class 100 --batch-size 50 --lr 0.2 --epochs 18 \\
+        --eval-every 6 --model-options.layers [1,1,1,1] --model-options.channels [16,32,64,128]
 """
 
 import argparse
@@ -60,6 +61,7 @@ def configure(method: str, epochs: int, seed: int, folder: Path) -> TrainConfig:
         seed=seed,
         out=str(folder),
         per_class=100,
+        method_options={"block_lr": 0.2} if method == "automix" else {},
         eval_every=max(1, epochs // 3),
         model_options={"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]},
         settings=replace(find_recipe("quick"), epochs=epochs, train_size=24, test_size=24, batch_size=50, lr=0.2),

@@ -177,8 +177,8 @@ def test_momentum_zero_keeps_the_teacher_a_copy() -> None:
 
 
 def test_parameter_groups() -> None:
-    task = make()
-    groups = task.param_groups(lr=0.1, mix_block_lr=0.5, weight_decay=1e-4)
+    task = make(block_lr=5)
+    groups = task.param_groups(lr=0.1, weight_decay=1e-4)
     assert [(g["name"], g["lr"], g["weight_decay"]) for g in groups] == [
         ("student", 0.1, 1e-4),
         ("mix_block", 0.5, 1e-4),

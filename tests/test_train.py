@@ -117,8 +117,17 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(method: str, photos: Path,
         assert [one[key] for key in keys] == [two[key] for key in keys]
 
 
-@pytest.mark.parametrize("options", [{"optimizer": "adamw"}, {"optimizer": "lamb"}, {"drop_path": 0.5, "dropout": 0.5}])
-def test_resume_knows_every_optimizer_and_dropout(options: dict[str, Any], photos: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "adamw"},
+        {"optimizer": "lamb"},
+        {"drop_path": 0.5, "dropout": 0.5},
+        {"rand_augment": "9/0.5", "erasing": 0.5, "repeats": 3, "workers": 2},  # streamed, ends in mid-epoch
+        {"accumulate": 3},
+    ],
+)
+def test_resume_knows_every_source_of_state_and_chance(options: dict[str, Any], photos: Path, tmp_path: Path) -> None:
     whole, cut = (configure(photos, tmp_path / name, "mixup", lr=0.01, **options) for name in ("whole", "cut"))
     train(whole)
     interrupt(cut, after=4)

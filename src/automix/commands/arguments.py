@@ -54,15 +54,31 @@ def _in_our_words(message: str, parser: ArgumentParser) -> str:
     if wrong := re.fullmatch(r'Parser key "([\w.]+)": Expected an? (.*?)\. Got value: (.*)', message):
         name, kind, value = wrong.groups()
         return f"{name}={value}: accepted is {_describe(kind)}"
+    if wrong := re.match(
+        r'Parser key "([\w.]+)": Does not validate .* Subtypes: \[(.*?)\] .*Given value: (.*)', message
+    ):
+        name, kinds, value = wrong.groups()
+        return f"{name}={value}: accepted is {' or '.join(_describe(kind) for kind in kinds.split(', '))}"
     if unknown := re.fullmatch(r"unrecognized arguments: (.*)|Option '(\w+)' is not accepted", message):
         flag = unknown[1].split()[0] if unknown[1] else f"--{unknown[2]}"
+        if not flag.startswith("-"):
+            return f"{flag!r} stands in the wrong place: accepted is {parser.usage}"
         close = difflib.get_close_matches(flag, [name for action in parser._actions for name in action.option_strings])
-        hint = f"; did you mean {close[0]}?" if close else ""
-        return f"{flag} is unknown{hint} {parser.prog} --help lists what is accepted"
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        return f"{flag} is unknown{hint}: {parser.prog} --help lists what is accepted"
     return message
 
 
 def _describe(kind: str) -> str:
     if choices := re.fullmatch(r"typing\.Literal\[(.*)\]", kind):
         return "one of " + choices[1].replace("'", "")
-    return {"<class 'int'>": "a whole number", "<class 'float'>": "a number"}.get(kind, kind)
+    return _KINDS.get(kind, kind)
+
+
+_KINDS = {
+    "<class 'int'>": "a whole number",
+    "<class 'float'>": "a number",
+    "<class 'str'>": "a word",
+    "<class 'dict'>": "NAME: VALUE pairs",
+    "<class 'NoneType'>": "null",
+}

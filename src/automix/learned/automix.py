@@ -42,7 +42,8 @@ class AutoMix(Task):
 
     `layer` is the stage (1 to 4) whose map feeds the Mix Block, or the name of a submodule for networks that are not
     timm's. `alpha`, `gamma`, `epsilon` and `momentum` are the paper's. Where min(lam, 1 - lam) <= `lam_margin` there is
-    nothing to select and the pair is mixed as by Mixup. ``per_sample=True`` draws a lam for every sample.
+    nothing to select and the pair is mixed as by Mixup. ``per_sample=True`` draws a lam for every sample. The Mix Block
+    learns `block_lr` times as fast as the student; too fast, and its masks become black and white and ignore lam.
 
     For the ablations: ``one_hot_loss=False`` drops l_CE, ``gamma=0`` drops l_lambda, ``momentum=0`` makes the teacher
     a copy of the student, and ``momentum=None`` trains student and Mix Block jointly on one loss without a teacher, as
@@ -61,6 +62,7 @@ class AutoMix(Task):
         gamma: float = 0.1,
         epsilon: float = 0.1,
         lam_margin: float = 0.08,
+        block_lr: float = 1.0,
         per_sample: bool = False,
         criterion: Criterion = MixedTarget.loss,
         seed: int = 0,
@@ -72,6 +74,7 @@ class AutoMix(Task):
         check_range("gamma", gamma, 0, math.inf)
         check_range("epsilon", epsilon, 0, 1)
         check_range("lam_margin", lam_margin, 0, 0.5)
+        check_range("block_lr", block_lr, 0, math.inf)
         tap = find_tap(model, layer, channels)
         if mix_block is not None and (block_options or mix_block.channels != tap.channels):
             raise ValueError(
@@ -85,6 +88,7 @@ class AutoMix(Task):
         self.gamma = gamma
         self.epsilon = epsilon
         self.lam_margin = lam_margin
+        self.block_lr = block_lr
         self.per_sample = per_sample
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
@@ -146,12 +150,11 @@ class AutoMix(Task):
             z = self.tap(self.classifier, x)
         return self._mix(x, y, z, pairs, generator)
 
-    def param_groups(self, lr: float, *, mix_block_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
-        """The student's group and the Mix Block's; `mix_block_lr` defaults to `lr`."""
+    def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
+        """The student's group, and the Mix Block's with `block_lr` times its learning rate."""
         groups = super().param_groups(lr, **options)
         if parameters := list(self.mix_block.parameters()):
-            block_lr = lr if mix_block_lr is None else mix_block_lr
-            groups.append({"name": "mix_block", "params": parameters, "lr": block_lr, **options})
+            groups.append({"name": "mix_block", "params": parameters, "lr": self.block_lr * lr, **options})
         return groups
 
 
