@@ -1,5 +1,6 @@
 """What the README and the examples show runs as it stands."""
 
+import os
 import re
 import subprocess
 import sys
@@ -48,7 +49,8 @@ def test_links_in_the_documents_lead_somewhere() -> None:
 
 def run_example(name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(ROOT / "examples" / name), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # tests run in parallel
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
 def test_quickstart(tmp_path: Path) -> None:

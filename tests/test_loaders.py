@@ -17,6 +17,7 @@ from timm.data.distributed_sampler import RepeatAugSampler
 from torch import Tensor
 
 from automix.data import Augmentation, BatchPlan, ImageSet, MemoryLoader, StreamLoader, open_data
+from automix.data.augmentation import train_transform
 from automix.data.crops import draw_boxes, resized_crops
 
 STRONG = Augmentation(train_size=20, crop="resized", rand_augment="9/0.5", erasing=0.5)
@@ -373,3 +374,14 @@ def test_real_images_by_name(name: str, augmentation: Augmentation, counts: tupl
         assert x.std() > 0.5
         assert int(y.max()) < 5
     assert len(data.loader.preview(5)[1].unique()) == 5
+
+
+@pytest.mark.parametrize("policy", [{"rand_augment": "10/0.5"}, {"auto_augment": "v0"}, {"auto_augment": "3a"}])
+def test_the_strongest_policies_never_fail(policy: dict[str, Any]) -> None:
+    """timm's posterise at full strength asks Pillow for no bits at all, which Pillow 13 refuses."""
+    transform = train_transform(Augmentation(train_size=8, **policy), 8)
+    image = Image.fromarray(np.full((8, 8, 3), 255, dtype=np.uint8))
+    random.seed(0)
+    np.random.seed(0)
+    for _ in range(600):
+        assert transform(image).shape == (3, 8, 8)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, for everything that is streamed
@@ -98,7 +99,21 @@ def train_transform(augmentation: Augmentation, size: int) -> Any:
         if augmentation.crop == "pad":
             steps.append(transforms.RandomCrop(size, padding=pad_of(size)))
         first = transforms.Compose([*steps, transforms.RandomHorizontalFlip(flip)])
+    _keep_one_bit(colours)
     return transforms.Compose([first, colours, last])
+
+
+def _keep_one_bit(colours: Any) -> None:
+    """Keep a bit at least: level 10 of timm means none, which Pillow 13 refuses and earlier ones draw black."""
+    for policy in getattr(colours, "transforms", ()):
+        groups = (getattr(policy, "ops", ()), *getattr(policy, "policy", ()))
+        for operation in (operation for group in groups for operation in group):
+            if operation.name.startswith("Posterize"):
+                operation.level_fn = partial(_at_least_one_bit, operation.level_fn)
+
+
+def _at_least_one_bit(level_fn: Any, level: float, options: Any) -> tuple[int]:
+    return (max(1, level_fn(level, options)[0]),)
 
 
 def test_transform(augmentation: Augmentation, size: int) -> Any:
