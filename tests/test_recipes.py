@@ -19,8 +19,8 @@ import timm.data.auto_augment
 
 import automix
 from automix.data import DATASETS
+from automix.data.augmentation import POLICIES
 from automix.recipes import RECIPES, Recipe, alphas, find_recipe
-from automix.recipes.recipe import AUTO_AUGMENT
 
 every_recipe = pytest.mark.parametrize("name", RECIPES)
 with_paper = pytest.mark.skipif(
@@ -374,7 +374,7 @@ def test_wrong_values_are_refused_in_one_line(changes: dict[str, Any], message: 
 
 
 def test_the_policies_are_timms() -> None:
-    for policy in AUTO_AUGMENT:
+    for policy in POLICIES:
         assert timm.data.auto_augment.auto_augment_policy(policy)
 
 

@@ -70,6 +70,17 @@ def check_at_least(name: str, value: float, low: float) -> None:
         raise ValueError(f"{name}={value}: accepted is a number >= {low:g}")
 
 
+def check_whole(name: str, value: int | None, low: int) -> None:
+    """None passes: it means "not given"."""
+    if value is not None and not (isinstance(value, int) and value >= low):
+        raise ValueError(f"{name}={value}: accepted is a whole number >= {low}")
+
+
+def check_choice(name: str, value: str, accepted: Collection[str]) -> None:
+    if value not in accepted:
+        raise ValueError(f"{name}={value}: accepted are {', '.join(accepted)}")
+
+
 def unknown_name(kind: str, name: str, accepted: Collection[str]) -> ValueError:
     """The error for a name that is none of the `accepted`, with the closest one."""
     close = difflib.get_close_matches(name, accepted, n=1)

@@ -3,7 +3,11 @@
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from automix.checks import check_at_least, check_choice, check_range, check_whole
+
+Crop = Literal["none", "pad", "resized"]
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, for everything that is streamed
 POLICIES = ("original", "originalr", "v0", "v0r", "3a")  # timm's names of AutoAugment
@@ -25,7 +29,7 @@ class Augmentation:
     train_size: int | None = None
     test_size: int | None = None
     test_crop: float = 1.0
-    crop: Literal["none", "pad", "resized"] = "pad"
+    crop: Crop = "pad"
     flip: bool = True
     rand_augment: str | None = None
     auto_augment: str | None = None
@@ -34,34 +38,29 @@ class Augmentation:
     repeats: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("train_size", "test_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: accepted is a number of pixels >= 1")
+        for name in ("train_size", "test_size", "repeats"):
+            check_whole(name, getattr(self, name), 1)
         if not 0 < self.test_crop <= 1:
-            raise ValueError(f"test_crop={self.test_crop}: accepted is a share in (0, 1]")
-        if self.crop not in ("none", "pad", "resized"):
-            raise ValueError(f"crop={self.crop!r}: accepted are none, pad, resized")
-        if self.rand_augment is not None and self.auto_augment is not None:
-            raise ValueError("rand_augment and auto_augment: accepted is one of them")
-        if self.color_jitter < 0:
-            raise ValueError(f"color_jitter={self.color_jitter}: accepted is a number >= 0")
-        if not 0 <= self.erasing <= 1:
-            raise ValueError(f"erasing={self.erasing}: accepted is a probability from 0 to 1")
-        if self.repeats < 1:
-            raise ValueError(f"repeats={self.repeats}: accepted is a whole number >= 1")
+            raise ValueError(f"test_crop={self.test_crop}: accepted is a number in (0, 1]")
+        check_choice("crop", self.crop, get_args(Crop))
+        check_at_least("color_jitter", self.color_jitter, 0)
+        check_range("erasing", self.erasing, 0, 1)
+        if self.auto_augment is not None:
+            check_choice("auto_augment", self.auto_augment, POLICIES)
+            if self.rand_augment is not None:
+                raise ValueError(f"auto_augment={self.auto_augment} beside rand_augment: accepted is one of the two")
         self.policy()
 
     def policy(self) -> str | None:
         """What timm calls the RandAugment or AutoAugment that is asked for."""
         if self.rand_augment is None:
-            if self.auto_augment is not None and self.auto_augment.split("-")[0] not in POLICIES:
-                raise ValueError(f"auto_augment={self.auto_augment!r}: accepted are {', '.join(POLICIES)}")
             return self.auto_augment
-        number = r"\d+(?:\.\d+)?"
-        found = re.fullmatch(f"({number})/({number})", self.rand_augment)
+        found = re.fullmatch(r"(\d|10)/(\d+(?:\.\d+)?)", self.rand_augment)
         if found is None:
-            raise ValueError(f"rand_augment={self.rand_augment!r}: accepted is magnitude/deviation, for instance 9/0.5")
+            raise ValueError(
+                f"rand_augment={self.rand_augment}: accepted is MAGNITUDE/DEVIATION, a whole number from 0 to 10 and "
+                "a number, for instance 9/0.5"
+            )
         return f"rand-m{found[1]}-mstd{found[2]}-inc1"
 
     def per_image(self) -> list[str]:

@@ -1,7 +1,6 @@
 """From a configuration to the things a run needs: data, network, task, optimizer, schedule."""
 
 import functools
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch.optim import Optimizer
 from automix.backbones import create_model
 from automix.catalog import create_task
 from automix.config import TrainConfig
-from automix.data import Augmentation, Data, open_data
+from automix.data import Data, open_data
 from automix.engine.processes import Processes
 from automix.mixing import MixedTarget
 from automix.recipes import Recipe
@@ -81,10 +80,9 @@ def build_task(config: TrainConfig, model: nn.Module) -> Task:
 
 def build_data(config: TrainConfig, among: Processes) -> Data:
     """The dataset and this process's share of its batches."""
-    pixels = {item.name: getattr(config.settings, item.name) for item in fields(Augmentation)}
     return open_data(
         config.data,
-        Augmentation(**pixels),
+        config.settings.augmentation,
         root=config.root,
         classes=config.classes,
         per_class=config.per_class,

@@ -4,19 +4,15 @@ The names of the fields are the flags of the command line, and the lines below t
 """
 
 import math
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, get_args
 
-from automix.checks import check_at_least, check_range, check_smoothing
+from automix.checks import check_at_least, check_choice, check_range, check_smoothing, check_whole
+from automix.data.augmentation import Augmentation, Crop
 from automix.recipes.alphas import Setting, paper_alpha
 
-Crop = Literal["none", "pad", "resized"]
 Optimizer = Literal["sgd", "adamw", "lamb"]
 Loss = Literal["ce", "bce"]
-AUTO_AUGMENT = ("original", "originalr", "v0", "v0r", "3a")  # timm's policies
-
-_RAND_AUGMENT = re.compile(r"(\d|10)/\d+(\.\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +82,10 @@ class Recipe:
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "repeats", "train_size", "test_size"):
-            self._check_whole(name, 1)
-        self._check_whole("warmup_epochs", 0)
+        _ = self.augmentation  # which checks what concerns pixels
+        for name in ("epochs", "batch_size"):
+            check_whole(name, getattr(self, name), 1)
+        check_whole("warmup_epochs", self.warmup_epochs, 0)
         check_range("warmup_epochs", self.warmup_epochs, 0, self.epochs - 1)
         for name in ("lr", "clip_grad", "mixup_alpha", "cutmix_alpha"):
             value = getattr(self, name)
@@ -99,31 +96,14 @@ class Recipe:
                 raise ValueError(f"{name}={getattr(self, name)}: accepted is a number in [0, 1)")
         check_smoothing(self.label_smoothing)
         check_range("lr_floor", self.lr_floor, 0, self.lr)
-        check_range("erasing", self.erasing, 0, 1)
         check_at_least("weight_decay", self.weight_decay, 0)
-        check_at_least("color_jitter", self.color_jitter, 0)
-        if not 0 < self.test_crop <= 1:
-            raise ValueError(f"test_crop={self.test_crop}: accepted is a number in (0, 1]")
-        for name, accepted in (("crop", Crop), ("optimizer", Optimizer), ("loss", Loss)):
-            if getattr(self, name) not in get_args(accepted):
-                raise ValueError(f"{name}={getattr(self, name)}: accepted are {', '.join(get_args(accepted))}")
-        self._check_policies()
+        check_choice("optimizer", self.optimizer, get_args(Optimizer))
+        check_choice("loss", self.loss, get_args(Loss))
 
-    def _check_whole(self, name: str, low: int) -> None:
-        value = getattr(self, name)
-        if value is not None and not (isinstance(value, int) and value >= low):
-            raise ValueError(f"{name}={value}: accepted is a whole number >= {low}")
-
-    def _check_policies(self) -> None:
-        if self.rand_augment is not None and not _RAND_AUGMENT.fullmatch(self.rand_augment):
-            raise ValueError(
-                f"rand_augment={self.rand_augment}: accepted is MAGNITUDE/DEVIATION, a whole number from 0 to 10 and "
-                "a number, for instance 9/0.5"
-            )
-        if self.auto_augment is not None and self.auto_augment not in AUTO_AUGMENT:
-            raise ValueError(f"auto_augment={self.auto_augment}: accepted are {', '.join(AUTO_AUGMENT)}")
-        if self.rand_augment is not None and self.auto_augment is not None:
-            raise ValueError(f"auto_augment={self.auto_augment} beside rand_augment: accepted is one of the two")
+    @property
+    def augmentation(self) -> Augmentation:
+        """The part that concerns pixels."""
+        return Augmentation(**{item.name: getattr(self, item.name) for item in fields(Augmentation)})
 
     def alpha(self, method: str, model: str, data: str | None = None) -> float | None:
         """The paper's alpha for `method` on network `model`; None where it says nothing: the method's default holds.
