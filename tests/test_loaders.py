@@ -76,6 +76,7 @@ def test_processes_and_pieces_make_the_same_parts_of_the_same_batch() -> None:
     assert parts.keys() == {0, 1, 2, 3}
     for piece in range(4):
         assert torch.equal(pieces.indices(4, piece), parts[pieces.part(piece)])
+    assert [[plan.part(piece) for piece in range(2)] for plan in both] == [[0, 2], [1, 3]]
     for plan in both:
         for piece in range(2):
             assert torch.equal(plan.indices(4, piece), parts[plan.part(piece)])

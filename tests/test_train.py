@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -71,6 +72,11 @@ def test_a_run_leaves_what_it_promises(method: str, photos: Path, tmp_path: Path
     }
     epochs = lines(folder, "epoch")
     assert [record["step"] for record in epochs] == [3, 6, 9]
+    # the learning rate and the task's progress are those of the last step done, of nine
+    rates = [0.1 * (1 + math.cos(math.pi * step / 9)) / 2 for step in (2, 5, 8)]
+    assert [record["lr"] for record in epochs] == pytest.approx(rates)
+    state = load_file(folder / "checkpoint.safetensors")["/task/_extra_state"]
+    assert state.tolist() == pytest.approx([9, 8 / 9])
     assert summary == json.loads((folder / "summary.json").read_text())
     assert summary["student_top1"] == epochs[-1]["student_top1"]
     assert summary["best_top1"] == max(record.get("teacher_top1", record["student_top1"]) for record in epochs)
@@ -159,8 +165,10 @@ def test_a_signal_leaves_a_checkpoint(number: int, code: int, photos: Path, tmp_
     assert "stopped after step 4 of 9" in str(stopped)  # the step in which the signal was noticed is finished
     assert (config.folder / "checkpoint.safetensors").exists()
     assert signal.getsignal(number) == before
+    with (config.folder / "metrics.jsonl").open("a") as file:  # as if it had gone on and been killed while writing
+        file.write('{"step": 6, "kind": "epoch", "epoch": 2}\n{"step": 7, "ki')
     train(config, resume=True)
-    assert lines(config.folder, "epoch")[-1]["step"] == 9
+    assert [record["step"] for record in lines(config.folder, "epoch")] == [3, 6, 9]
 
 
 def test_a_run_is_neither_overwritten_nor_mixed_up(photos: Path, tmp_path: Path) -> None:
