@@ -173,6 +173,10 @@ def test_a_signal_leaves_a_checkpoint(number: int, code: int, photos: Path, tmp_
 
 def test_a_run_is_neither_overwritten_nor_mixed_up(photos: Path, tmp_path: Path) -> None:
     config = configure(photos, tmp_path / "run", "mixup", epochs=1)
+    config.folder.mkdir()
+    others = [config.folder / name for name in ("mine.safetensors", "notes.txt")]
+    for path in others:
+        path.write_text("somebody's")
     train(config)
     first = final_state(config.folder)
     with pytest.raises(ValueError, match=r"holds a run already: accepted are --resume, --overwrite or another --out"):
@@ -185,6 +189,7 @@ def test_a_run_is_neither_overwritten_nor_mixed_up(photos: Path, tmp_path: Path)
     assert final_state(config.folder) != first
     assert read_config(config.folder / "config.yaml")["lr"] == 0.2
     assert len(lines(config.folder, "epoch")) == 1
+    assert all(path.read_text() == "somebody's" for path in others)
 
 
 def test_what_is_not_finite_stops_the_run_before_the_update(photos: Path, tmp_path: Path) -> None:

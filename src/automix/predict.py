@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from automix.classifier import Card, WithNormalisation, one_line
 from automix.data.images import fit
+from automix.data.listing import decode
 
 LONGEST = 100  # times the short side; beyond it, resizing by the short side would take gigabytes
 
@@ -91,12 +92,10 @@ def _read_or_say_why(path: Path, card: Card) -> Tensor | str:
 def _read(path: Path, size: int, crop: float) -> Tensor:
     """May raise anything: damaged files make decoders end in OSError, SyntaxError, struct.error, ..."""
     import numpy as np
-    from PIL import Image, ImageOps
 
     if path.is_dir():
         raise ValueError("no images in this folder")
-    with Image.open(path) as file:
-        image = ImageOps.exif_transpose(file).convert("RGB")
+    image = decode(path)
     short, long = min(image.size), max(image.size)
     if long > LONGEST * short:
         raise ValueError(f"{image.width} x {image.height} px: accepted are sides of up to 1 : {LONGEST}")

@@ -26,13 +26,20 @@ class BadImage(ValueError):  # noqa: N818  (what it is, not what Python calls su
         super().__init__(last.removeprefix(f"{type(self).__module__}.{type(self).__qualname__}: "))
 
 
-def read_image(file: Any, name: str | None = None) -> Any:
-    """The path or open file as PIL's RGB image, upright as its camera noted; `name` is what an error calls it."""
+def decode(file: Any) -> Any:
+    """The path or open file as PIL's RGB image, upright as its camera noted."""
     from PIL import Image, ImageOps
 
+    with Image.open(file) as image:
+        return ImageOps.exif_transpose(image).convert("RGB")
+
+
+def read_image(file: Any, name: str | None = None) -> Any:
+    """`decode`, or a BadImage of one line; `name` is what it calls the file."""
+    from PIL import Image
+
     try:
-        with Image.open(file) as image:
-            return ImageOps.exif_transpose(image).convert("RGB")
+        return decode(file)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadImage(f"{name or file}: cannot be read as an image ({reason})") from None

@@ -76,11 +76,12 @@ class Run:
         return self.seconds_before + time.monotonic() - self.started
 
     def checkpoint_is_due(self) -> bool:
-        """By the clock, and at the end; only the leading process looks, and only it saves."""
+        """By this process's clock, and at the end."""
         minutes = (time.monotonic() - self._saved) / 60
         return self.step == self.total_steps or minutes >= self.config.checkpoint_minutes
 
     def save_checkpoint(self) -> None:
+        """Written by the leading process; the others only note the time."""
         if self.among.leads:
             facts = {"step": self.step, "best": self.best, "seconds": self.seconds, "card": self.card({}).to_json()}
             save_checkpoint(self.folder / NAME, self.task, self.optimizer, self.scaler, facts)
@@ -145,14 +146,17 @@ def prepare(config: TrainConfig, among: Processes, *, resume: bool, overwrite: b
         run.load_checkpoint()
     elif among.leads:
         clear(run.folder)
+        run.folder.mkdir(parents=True, exist_ok=True)
         config.save(run.folder / "config.yaml")
     return run
 
 
 def clear(folder: Path) -> None:
-    """An empty run folder; only what a run writes is removed from an existing one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for pattern in ("*.safetensors", "metrics.jsonl", "summary.json", "pictures/epoch-*.png", "tensorboard/events.*"):
+    """Remove what an earlier run wrote; in a folder that is no run's, and of anything else, nothing."""
+    if not (folder / "config.yaml").exists():
+        return
+    weights = (NAME, "last.safetensors", "best.safetensors")
+    for pattern in (*weights, "metrics.jsonl", "summary.json", "pictures/epoch-*.png", "tensorboard/events.*"):
         for path in folder.glob(pattern):
             path.unlink()
 
