@@ -76,7 +76,7 @@ def test_any_timm_name_and_its_options() -> None:
     model: Any = automix.create_model("regnetx_002", num_classes=2, image_size=64)
     assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 2)
     narrow: Any = automix.create_model("resnet18", num_classes=2, image_size=32, channels=(16, 32, 64, 128), in_chans=1)
-    assert (narrow.conv1.in_channels, narrow.fc.in_features) == (1, 128)
+    assert (narrow.conv1.in_channels, narrow.conv1.out_channels, narrow.fc.in_features) == (1, 16, 128)
     deep: Any = automix.create_model("resnet18d", num_classes=2, image_size=32)
     assert deep(torch.zeros(1, 3, 32, 32)).shape == (1, 2)
 

@@ -82,7 +82,10 @@ def test_a_run_leaves_what_it_promises(method: str, photos: Path, tmp_path: Path
     assert summary["best_top1"] == max(record.get("teacher_top1", record["student_top1"]) for record in epochs)
     assert ("teacher_top1" in summary) == (method == "automix")
     assert {"loss", "loss_mixed", "lam", "mixed_accuracy", "lr", "images_per_second"} <= epochs[0].keys()
-    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [f"epoch-000{n}.png" for n in range(4)]
+    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [
+        *(f"epoch-000{n}.png" for n in range(4)),
+        "over-time.png",
+    ]
 
 
 def test_a_run_repeats_from_its_config_file(photos: Path, tmp_path: Path) -> None:

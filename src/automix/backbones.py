@@ -27,7 +27,7 @@ def create_model(name: str, *, num_classes: int, image_size: int | tuple[int, in
 
     `name` is any name of timm's, or ``wrn_<depth>_<width>`` for a wide ResNet (the paper's is ``wrn_28_8``). Further
     `options` go to the network's constructor: ``pretrained=True``, ``drop_path_rate=0.1``,
-    ``channels=(16, 32, 64, 128)`` for a narrow ResNet.
+    ``channels=(16, 32, 64, 128)`` for a narrow ResNet (whose stem is as narrow where images are small).
     """
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
@@ -53,6 +53,9 @@ def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], optio
     small = max(size) <= SMALL_IMAGE
     if small and family in _PATCH_FAMILIES:
         options = {**_small_patches(name, family, size), **options}
+    if small and family == "resnet" and "channels" in options:
+        # timm's stem has 64 channels whatever follows, unless it is a deep one; _small_resnet_stem makes it plain again
+        options = {"stem_type": "deep", "stem_width": max(1, options["channels"][0] // 2), **options}
     model = timm.create_model(name, num_classes=num_classes, **options)
     if small and family == "resnet":
         _small_resnet_stem(model)

@@ -193,3 +193,8 @@ def as_map(lam: Tensor) -> Tensor:
 def full_mask(mask: Tensor, x: Tensor) -> Tensor:
     """A mask that broadcasts, as the (N, 1, H, W) view that callers see."""
     return mask.expand(len(x), 1, *x.shape[-2:])
+
+
+def mask_spread(mask: Tensor) -> Tensor:
+    """The standard deviation over the pixels of each mask (N, 1, H, W): 0 for Mixup."""
+    return mask.float().flatten(1).std(dim=1, correction=0)

@@ -11,6 +11,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from automix.mixing import mask_spread
 from automix.task import Task
 
 MOST = 8  # columns
@@ -30,15 +31,17 @@ def mixed_samples(
     """
     x = x[:MOST]
     index = torch.arange(len(x), device=x.device).roll(1)
-
-    def pixels(images: Tensor) -> Tensor:
-        return images.float() * std.to(x.device).view(-1, 1, 1) + mean.to(x.device).view(-1, 1, 1)
-
-    rows = {"image": pixels(x), "partner": pixels(x[index])}
+    rows = {"image": to_pixels(x, mean, std), "partner": to_pixels(x[index], mean, std)}
     for lam in lams:
         mixed = task.mix(x, lam=lam, index=index)
-        rows |= {f"mask\nlam {lam:g}": mixed.mask, f"mixed\nlam {lam:g}": pixels(mixed.x)}
+        measured = f"mean {mixed.mask.mean():.2f}\nspread {mask_spread(mixed.mask).mean():.2f}"
+        rows |= {f"mask, lam {lam:g}\n{measured}": mixed.mask, f"mixed\nlam {lam:g}": to_pixels(mixed.x, mean, std)}
     return image_grid(rows, title, note="mask: white is the image, black its partner")
+
+
+def to_pixels(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Normalised images back in [0, 1]."""
+    return x.float() * std.to(x.device).view(-1, 1, 1) + mean.to(x.device).view(-1, 1, 1)
 
 
 def image_grid(rows: dict[str, Tensor], title: str = "", note: str = "") -> Image.Image:
@@ -72,12 +75,12 @@ def image_grid(rows: dict[str, Tensor], title: str = "", note: str = "") -> Imag
         draw.multiline_text((MARGIN, y + height / 2), name, fill=INK, font=words, anchor="lm")
         for column, image in enumerate(images):
             x = left + column * (width + GAP)
-            picture.paste(_enlarge(image, scale), (x, y))
+            picture.paste(enlarge(image, scale), (x, y))
             draw.rectangle((x - 1, y - 1, x + width, y + height), outline=FRAME)  # around it: white masks need an edge
     return picture
 
 
-def _enlarge(image: Tensor, scale: int) -> Image.Image:
+def enlarge(image: Tensor, scale: int) -> Image.Image:
     """An image (3 or 1, H, W) with `scale` x `scale` pixels for each of its own."""
     shown = (image.detach().cpu().float().clamp(0, 1) * 255).round().byte().expand(3, -1, -1)
     shown = shown.repeat_interleave(scale, dim=1).repeat_interleave(scale, dim=2)

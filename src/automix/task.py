@@ -143,6 +143,10 @@ class Task(nn.Module, ABC):
     ) -> Mixed:
         """The mixing alone; draws what is not given."""
 
+    def examine(self, x: Tensor, y: Tensor) -> tuple[dict[str, float], dict[str, str]]:
+        """What a learned mixer does to these images: numbers for the log and, by kind, what a person should know."""
+        return {}, {}
+
     # --- what nn.Module would do otherwise
 
     def train(self, mode: bool = True) -> "Task":
@@ -221,8 +225,11 @@ def _options_of(mix: Callable[..., Mixed]) -> Iterator[str]:
     return (name for name in inspect.signature(mix).parameters if name not in given_by_the_task)
 
 
-def step_output(losses: dict[str, Tensor], logits: Tensor, target: MixedTarget) -> StepOutput:
-    """The sum of the loss terms; each of them, lam and the accuracy on the mixed batch are among the metrics."""
+def step_output(
+    losses: dict[str, Tensor], logits: Tensor, target: MixedTarget, further: dict[str, Tensor] | None = None
+) -> StepOutput:
+    """The sum of the loss terms; each of them, lam, the accuracy on the mixed batch and `further` are the metrics."""
     metrics = {**losses, "lam": target.lam.mean(), "mixed_accuracy": target.accuracy(logits.detach())}
+    metrics |= further or {}
     loss = torch.stack(list(losses.values())).sum()
     return StepOutput(loss, logits.detach(), {name: value.detach() for name, value in metrics.items()})

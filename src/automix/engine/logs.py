@@ -6,10 +6,13 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from automix.engine.hardware import autocast
 from automix.engine.run import Run
 from automix.pictures import mixed_samples
+from automix.strip import add_to_strip
 
 STEPS_BETWEEN_LINES = 50
+EXAMINED = 128  # test images on which masks are measured
 
 
 class Display(Protocol):
@@ -18,6 +21,7 @@ class Display(Protocol):
     def begin(self, run: Run) -> None: ...
     def step(self, run: Run, metrics: dict[str, float]) -> None: ...
     def epoch(self, run: Run, record: dict[str, Any]) -> None: ...
+    def warn(self, message: str) -> None: ...
     def end(self, run: Run, summary: dict[str, Any]) -> None: ...
     def close(self) -> None: ...
 
@@ -35,7 +39,9 @@ class RunLog:
         if not self.active:
             return
         self.path = run.folder / "metrics.jsonl"
-        self.epochs = [record for record in _keep_until(self.path, run.step) if record["kind"] == "epoch"]
+        records = _keep_until(self.path, run.step)
+        self.epochs = [record for record in records if record["kind"] == "epoch"]
+        self.said = {record["about"] for record in records if record["kind"] == "warning"}
         self.file = self.path.open("a", encoding="utf-8")
         from torch.utils.tensorboard import SummaryWriter
 
@@ -69,6 +75,20 @@ class RunLog:
         self.display.epoch(run, record)
         self.sums, self.steps_in_sums = {}, 0
 
+    def examine(self, run: Run, record: dict[str, float]) -> None:
+        """Add to `record` what the task's mixer does to test images; say once what is wrong with it."""
+        if not self.active:
+            return
+        x, y = run.data.loader.preview(EXAMINED)
+        with autocast(run.precision, run.device):
+            numbers, complaints = run.task.examine(x.to(run.device), y.to(run.device))
+        record |= numbers
+        for kind, message in complaints.items():
+            if kind not in self.said:
+                self.said.add(kind)
+                self._write(run, {"kind": "warning", "about": kind, "message": message})
+                self.display.warn(message)
+
     def start_clock(self) -> None:
         """From here on time is training time: neither evaluation nor pictures count for images/s."""
         self.since = self.until = time.monotonic()
@@ -82,9 +102,19 @@ class RunLog:
         picture = mixed_samples(
             run.task, x.to(run.device), loader.mean, loader.std, title=f"{run.config.method}, epoch {epoch}"
         )
-        path = run.folder / "pictures" / f"epoch-{epoch:04d}.png"
-        path.parent.mkdir(exist_ok=True)
-        picture.save(path)
+        folder = run.folder / "pictures"
+        folder.mkdir(exist_ok=True)
+        picture.save(folder / f"epoch-{epoch:04d}.png")
+        add_to_strip(
+            folder / "over-time.png",
+            run.task,
+            x.to(run.device),
+            loader.mean,
+            loader.std,
+            column=epoch // run.epochs_between_pictures,
+            columns=run.config.settings.epochs // run.epochs_between_pictures + 1,
+            name=f"epoch {epoch}",
+        )
 
     def finish(self, run: Run) -> dict[str, Any]:
         """The summary, written and shown."""

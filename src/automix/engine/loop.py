@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from automix.engine.accuracy import measure_accuracy
 from automix.engine.hardware import autocast
@@ -59,10 +60,10 @@ def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop
         terms.append({"loss": out.loss.detach(), **out.metrics})
     run.scaler.unscale_(run.optimizer)
     clip = run.config.settings.clip_grad
-    norm = torch.nn.utils.get_total_norm([p.grad for p in run.trained if p.grad is not None])
+    norms = gradient_norms(run.optimizer)
     if clip is not None:
-        torch.nn.utils.clip_grads_with_norm_(run.trained, clip, norm)
-    metrics = _read(run, terms, norm, stop)
+        torch.nn.utils.clip_grads_with_norm_(run.trained, clip, norms["gradient_norm"])
+    metrics = _read(run, terms, norms, stop)
     run.scaler.step(run.optimizer)
     run.scaler.update()
     run.optimizer.zero_grad()
@@ -71,13 +72,24 @@ def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop
     return metrics
 
 
-def _read(run: Run, terms: list[dict[str, Tensor]], norm: Tensor, stop: Stop) -> dict[str, float]:
+def gradient_norms(optimizer: Optimizer) -> dict[str, Tensor]:
+    """The norm of all gradients, and that of each named part (student, mix_block) where there are several."""
+    parts: dict[str, list[Tensor]] = {}
+    for group in optimizer.param_groups:
+        parts.setdefault(group["name"], []).extend(p.grad for p in group["params"] if p.grad is not None)
+    norms = {f"gradient_norm_{name}": torch.nn.utils.get_total_norm(gradients) for name, gradients in parts.items()}
+    total = torch.nn.utils.get_total_norm(list(norms.values()))
+    return {"gradient_norm": total, **(norms if len(norms) > 1 else {})}
+
+
+def _read(run: Run, terms: list[dict[str, Tensor]], norms: dict[str, Tensor], stop: Stop) -> dict[str, float]:
     """The step's numbers, averaged; one exchange between processes and one read from the device a step.
 
     Whether to stop, and whether all is finite, is decided on these averages, so that all processes decide alike.
     """
     means = {name: torch.stack([piece[name].float() for piece in terms]).mean() for name in terms[0]}
-    means |= {"gradient_norm": norm.float(), "stop": norm.new_tensor(float(stop.asked))}
+    means |= {name: norm.float() for name, norm in norms.items()}
+    means["stop"] = means["loss"].new_tensor(float(stop.asked))
     values = run.among.mean(torch.stack(list(means.values()))).tolist()
     metrics = dict(zip(means, values, strict=True))
     stop.agreed = metrics.pop("stop") > 0
@@ -103,12 +115,13 @@ def finish_epoch(run: Run, log: RunLog) -> None:
     if epoch % run.config.eval_every == 0 or epoch == epochs:
         test = run.data.loader.test_batches()
         accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.among)
+        log.examine(run, accuracy)
     log.epoch(run, epoch, accuracy)
     if accuracy and accuracy[run.deployed_metric] > run.best["top1"]:
         run.best = {"top1": accuracy[run.deployed_metric], "epoch": epoch}
         run.save_classifier("best", accuracy)
     if epoch == epochs:
         run.save_classifier("last", accuracy)
-    if epoch % max(1, epochs // 10) == 0:
+    if epoch % run.epochs_between_pictures == 0:
         log.picture(run, epoch)
     log.start_clock()

@@ -5,7 +5,7 @@ checkpoint.safetensors   everything --resume needs
 last.safetensors         the classifier after the last epoch, complete by itself
 best.safetensors         the one with the highest test accuracy: chosen on test data, so never a result to report
 metrics.jsonl            a line of numbers every so many steps and after every epoch; tensorboard/ has the same
-pictures/                mixed samples and their masks over the training
+pictures/                mixed samples and their masks, by epoch and over time
 summary.json             the end of the story
 """
 
@@ -61,6 +61,11 @@ class Run:
     @property
     def total_steps(self) -> int:
         return self.config.settings.epochs * self.steps_per_epoch
+
+    @property
+    def epochs_between_pictures(self) -> int:
+        """Ten or so pictures a run, and one before it."""
+        return max(1, self.config.settings.epochs // 10)
 
     @property
     def trained(self) -> list[nn.Parameter]:
@@ -156,7 +161,14 @@ def clear(folder: Path) -> None:
     if not (folder / "config.yaml").exists():
         return
     weights = (NAME, "last.safetensors", "best.safetensors")
-    for pattern in (*weights, "metrics.jsonl", "summary.json", "pictures/epoch-*.png", "tensorboard/events.*"):
+    for pattern in (
+        *weights,
+        "metrics.jsonl",
+        "summary.json",
+        "pictures/epoch-*.png",
+        "pictures/over-time.png",
+        "tensorboard/events.*",
+    ):
         for path in folder.glob(pattern):
             path.unlink()
 

@@ -24,9 +24,12 @@ from torch import Tensor, nn
 
 from automix.checks import check_alpha, check_range
 from automix.features import find_tap
+from automix.learned.instruments import complaints, examine
 from automix.learned.mix_block import MixBlock
-from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam
+from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam, draw_uniform, mask_spread
 from automix.task import Criterion, StepOutput, Task, batch_norm_hint, step_output
+
+SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class AutoMix(Task):
         lam_margin: float = 0.08,
         block_lr: float = 1.0,
         per_sample: bool = False,
+        second_loss: str | None = None,
+        mixup_share: float = 0.0,
+        label_from_mask: bool = False,
+        block_decay: float | None = None,
         criterion: Criterion = MixedTarget.loss,
         seed: int = 0,
         channels: int | None = None,
@@ -83,6 +90,8 @@ class AutoMix(Task):
             )
         super().__init__(model, momentum=momentum, one_hot_loss=one_hot_loss, criterion=criterion, seed=seed)
         self.tap = tap
+        self.second_loss, self.mixup_share, self.label_from_mask = second_loss, mixup_share, label_from_mask
+        self.block_decay = block_decay
         self.mix_block = mix_block if mix_block is not None else MixBlock(tap.channels, **block_options)
         self.alpha = alpha
         self.gamma = gamma
@@ -102,12 +111,23 @@ class AutoMix(Task):
         with torch.no_grad():
             z = self.tap(self.teacher, x)
             mixed_q = self._mix(x, y, z, q, generator)
+            if self.mixup_share:
+                plain = draw_uniform(x, (len(x),), generator) < self.mixup_share
+                mask = torch.where(as_map(plain), as_map(q.lam).to(mixed_q.mask), mixed_q.mask)
+                mixed_q = Mixed(blend(x, q.index, mask), mixed_q.target, mask)
+            if self.label_from_mask:
+                lam = mixed_q.mask.mean(dim=(1, 2, 3)).clamp(0, 1)
+                mixed_q = Mixed(mixed_q.x, MixedTarget(y, y[q.index], lam), mixed_q.mask)
         losses, logits = self.classification_loss(x, y, mixed_q)
+        if self.second_loss == "mixup":
+            m = self._draw(x, generator)
+            other = MixedTarget(y, y[m.index], m.lam)
+            losses["loss_mixup"] = self.criterion(other, self.student(blend(x, m.index, as_map(m.lam))))
         if any(parameter.requires_grad for parameter in self.mix_block.parameters()):
             mixed_k = self._mix(x, y, z, k, generator)
             losses["loss_generation"] = self.criterion(mixed_k.target, self.teacher(mixed_k.x))
             losses["loss_lambda"] = self._lambda_loss(mixed_k)
-        return step_output(losses, logits, mixed_q.target)
+        return step_output(losses, logits, mixed_q.target, _mask_metrics(mixed_q))
 
     def _joint_step(self, x: Tensor, y: Tensor, pairs: Pairs, generator: torch.Generator) -> StepOutput:
         with batch_norm_hint(x):
@@ -115,7 +135,7 @@ class AutoMix(Task):
         mixed = self._mix(x, y, z, pairs, generator)
         losses, logits = self.classification_loss(x, y, mixed)
         losses["loss_lambda"] = self._lambda_loss(mixed)
-        return step_output(losses, logits, mixed.target)
+        return step_output(losses, logits, mixed.target, _mask_metrics(mixed))
 
     def _lambda_loss(self, mixed: Mixed) -> Tensor:
         """l_lambda (Eq. 7), for each mask and then averaged; gamma falls linearly to 0 over the training."""
@@ -150,12 +170,27 @@ class AutoMix(Task):
             z = self.tap(self.classifier, x)
         return self._mix(x, y, z, pairs, generator)
 
+    def examine(self, x: Tensor, y: Tensor) -> tuple[dict[str, float], dict[str, str]]:
+        """Spread and mean of the masks, and how well the teacher recognises both images; see instruments.py."""
+        if y.ndim != 1:  # more than one class in an image: nothing to count
+            return {}, {}
+        numbers = examine(self, x, y)
+        return numbers, complaints(numbers) if self.step >= SETTLED else {}
+
     def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
         """The student's group, and the Mix Block's with `block_lr` times its learning rate."""
         groups = super().param_groups(lr, **options)
         if parameters := list(self.mix_block.parameters()):
+            if self.block_decay is not None:
+                options = {**options, "weight_decay": self.block_decay}
             groups.append({"name": "mix_block", "params": parameters, "lr": self.block_lr * lr, **options})
         return groups
+
+
+def _mask_metrics(mixed: Mixed) -> dict[str, Tensor]:
+    """Over the batch: how much the masks vary over their pixels, and how far their means are from lam."""
+    gap = (mixed.mask.float().mean(dim=(1, 2, 3)) - mixed.target.lam).abs()
+    return {"mask_spread": mask_spread(mixed.mask).mean(), "lam_gap": gap.mean()}
 
 
 @contextmanager

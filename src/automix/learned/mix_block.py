@@ -48,6 +48,11 @@ class MixBlock(nn.Module):
         normalize: bool = True,
         lam_embedding: bool = True,
         attention: bool = True,
+        exact_mean: bool = False,
+        value_gain: float | None = None,
+        temperature: float = 1.0,
+        local: bool = False,
+        attend: bool = True,
     ) -> None:
         super().__init__()
         if reduction < 1 or channels // reduction < 1:
@@ -59,12 +64,21 @@ class MixBlock(nn.Module):
         self.normalize = normalize
         self.lam_embedding = lam_embedding
         self.attention = attention
+        self.exact_mean = exact_mean
+        self.temperature = temperature
         if attention:
             inputs = channels + lam_embedding
             self.w_p = nn.Conv2d(inputs, channels // reduction, 1)
             self.w_z = nn.Conv2d(inputs, 1, 1)
+            self.w_l = nn.Conv2d(channels, 1, 1, bias=False) if local else None
+            self.attend = attend
+            if self.w_l is not None:
+                nn.init.normal_(self.w_l.weight, std=0.1 * channels**-0.5)
             if normalize:
                 nn.init.normal_(self.w_p.weight, std=inputs**-0.5)  # unit-variance queries from unit-variance maps
+            if value_gain is not None:
+                nn.init.normal_(self.w_z.weight, std=value_gain * inputs**-0.5)
+                nn.init.constant_(self.w_z.bias, 0.0)  # type: ignore[arg-type]
 
     def forward(
         self,
@@ -96,13 +110,39 @@ class MixBlock(nn.Module):
         z_i, z_j = z_i.to(self.w_p.weight), z_j.to(self.w_p.weight)
         if self.normalize:
             z_i, z_j = F.group_norm(z_i, 1), F.group_norm(z_j, 1)
+        difference = self.w_l(z_j - z_i).flatten(2).transpose(1, 2) if self.w_l is not None else 0.0
         if self.lam_embedding:
             z_i, z_j = _concat(z_i, lam), _concat(z_j, 1 - lam)
         query, key, value = (at_least_float32(z.flatten(2)) for z in (self.w_p(z_i), self.w_p(z_j), self.w_z(z_j)))
         similarity = query.transpose(1, 2) @ key / math.sqrt(query.shape[1])
         p = similarity.softmax(dim=-1)  # (N, places of z_i, places of z_j), Eq. 6
-        s_j = torch.sigmoid(p @ value.transpose(1, 2))  # (N, places of z_i, 1), Eq. 5
+        logit = p @ value.transpose(1, 2) / self.temperature  # (N, places of z_i, 1)
+        logit = logit * self.attend + difference
+        if self.exact_mean:
+            logit = logit + _bias_for_mean(logit, (1 - lam).reshape(-1, 1, 1))
+        s_j = torch.sigmoid(logit)  # Eq. 5
         return 1 - s_j.reshape(len(z_i), 1, *z_i.shape[-2:])
+
+
+def _bias_for_mean(logit: Tensor, mean: Tensor) -> Tensor:
+    """The number b for each map with mean(sigmoid(logit + b)) = `mean`; the gradient is the exact one.
+
+    Newton's steps, kept inside a bracket that halves, find b without a graph. One more step of Newton's, from there and
+    with a graph, changes nothing but carries the derivative of the implicit function.
+    """
+    mean = mean.to(logit).clamp(0.01, 0.99)  # at 0 and 1 there is no such b
+    with torch.no_grad():
+        low, high = (mean.logit() - bound(logit, dim=1, keepdim=True) for bound in (torch.amax, torch.amin))
+        b = (low + high) / 2
+        for _ in range(12):
+            s = torch.sigmoid(logit + b)
+            gap = s.mean(dim=1, keepdim=True) - mean
+            low, high = torch.where(gap < 0, b, low), torch.where(gap < 0, high, b)
+            newton = b - gap / (s * (1 - s)).mean(dim=1, keepdim=True).clamp(min=1e-12)
+            b = torch.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
+        s = torch.sigmoid(logit + b)
+        slope = (s * (1 - s)).mean(dim=1, keepdim=True).clamp(min=1e-6)
+    return b - (torch.sigmoid(logit + b).mean(dim=1, keepdim=True) - mean) / slope
 
 
 def _concat(z: Tensor, lam: Tensor) -> Tensor:

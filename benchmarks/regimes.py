@@ -1,0 +1,99 @@
+"""Methods and forms of AutoMix side by side, each cell a run folder: the tables of docs/results/mix-block.md.
+
+    python benchmarks/regimes.py a mixup 0                 one cell: regime, form, seed
+    python benchmarks/regimes.py --list a 3 mixup cutmix   the lines of a grid of 3 seeds, to be fed to xargs
+    python benchmarks/regimes.py --table                   the table of all that is finished
+
+A cell that is finished is not run again, one that was interrupted goes on. Two at a time, on two cores:
+
+    export OMP_NUM_THREADS=1 AUTOMIX_DATA=...
+    python benchmarks/regimes.py --list a 3 vanilla mixup | xargs -P 2 -L 1 python benchmarks/regimes.py
+"""
+
+import json
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from automix.config import TrainConfig
+from automix.engine import train
+from automix.recipes import find_recipe
+
+RUNS = Path("runs/regimes")
+NARROW = {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]}
+
+CIFAR = {"data": "cifar100", "classes": 20, "per_class": 100, "model_options": NARROW, "eval_every": 10}
+REGIMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a": (CIFAR, {"epochs": 250}),  # 5,000 steps
+    "a-short": (CIFAR, {"epochs": 80}),  # 1,600 steps
+    "b": ({**CIFAR, "per_class": 500}, {"epochs": 60}),  # 6,000 steps
+    "c": ({**CIFAR, "classes": 100}, {"epochs": 100}),  # 10,000 steps
+    "shapes": (  # 2,400 steps
+        {"data": "shapes", "per_class": 25, "model_options": NARROW, "eval_every": 40},
+        {"epochs": 400, "train_size": 24, "test_size": 24, "batch_size": 50},
+    ),
+}
+
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vanilla": ("vanilla", {}),
+    "mixup": ("mixup", {"alpha": 1.0}),
+    "cutmix": ("cutmix", {"alpha": 1.0}),
+    "cutmix-0.2": ("cutmix", {"alpha": 0.2}),  # the paper's alpha for CIFAR
+    "automix": ("automix", {}),
+    "exact": ("automix", {"exact_mean": True, "one_hot_loss": False}),
+    "exact-ce": ("automix", {"exact_mean": True}),
+    "exact-2": ("automix", {"exact_mean": True, "one_hot_loss": False, "second_loss": "mixup"}),
+    "exact-share": ("automix", {"exact_mean": True, "one_hot_loss": False, "mixup_share": 0.5}),
+    "local-2": ("automix", {"exact_mean": True, "one_hot_loss": False, "second_loss": "mixup", "local": True}),
+    "local": ("automix", {"exact_mean": True, "one_hot_loss": False, "local": True}),
+    "mean-label": ("automix", {"one_hot_loss": False, "label_from_mask": True}),
+    "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),
+    "mixup-a2": ("mixup", {"alpha": 2.0}),
+    "double-mixup": ("mixup", {"alpha": 1.0}),  # twice the batch in as many steps
+}
+
+
+def configure(regime: str, form: str, seed: int) -> TrainConfig:
+    run, settings = REGIMES[regime]
+    method, options = FORMS[form]
+    if form.startswith("double-"):
+        settings = {**settings, "epochs": 2 * settings["epochs"], "batch_size": 2 * settings.get("batch_size", 100)}
+    return TrainConfig(
+        **run,
+        method=method,
+        method_options=options,
+        seed=seed,
+        out=str(RUNS / regime / f"{form}-{seed}"),
+        settings=replace(find_recipe("quick"), ema=True, **settings),
+    )
+
+
+def table() -> None:
+    for regime in REGIMES:
+        scores: dict[str, list[float]] = {}
+        for path in sorted((RUNS / regime).glob("*/summary.json")):
+            form = path.parent.name.rpartition("-")[0]
+            scores.setdefault(form, []).append(json.loads(path.read_text())["teacher_top1"])
+        for form, values in sorted(scores.items(), key=lambda item: -statistics.mean(item[1])):
+            spread = f" +- {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+            print(f"| {regime} | {form} | {statistics.mean(values):.2f}{spread} | {len(values)} |")
+
+
+def main(arguments: list[str]) -> None:
+    if arguments == ["--table"]:
+        return table()
+    if arguments[0] == "--list":
+        regime, seeds, *forms = arguments[1:]
+        for seed in range(int(seeds)):
+            print(*(f"{regime} {form} {seed}" for form in forms), sep="\n")
+        return None
+    config = configure(arguments[0], arguments[1], int(arguments[2]))
+    if not (config.folder / "summary.json").exists():
+        train(config, resume=True)
+    return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
