@@ -40,18 +40,20 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "mixup": ("mixup", {"alpha": 1.0}),
     "cutmix": ("cutmix", {"alpha": 1.0}),
-    "cutmix-0.2": ("cutmix", {"alpha": 0.2}),  # the paper's alpha for CIFAR
-    "automix": ("automix", {}),
-    "exact": ("automix", {"exact_mean": True, "one_hot_loss": False}),
-    "exact-ce": ("automix", {"exact_mean": True}),
-    "exact-2": ("automix", {"exact_mean": True, "one_hot_loss": False, "second_loss": "mixup"}),
-    "exact-share": ("automix", {"exact_mean": True, "one_hot_loss": False, "mixup_share": 0.5}),
-    "local-2": ("automix", {"exact_mean": True, "one_hot_loss": False, "second_loss": "mixup", "local": True}),
-    "local": ("automix", {"exact_mean": True, "one_hot_loss": False, "local": True}),
-    "mean-label": ("automix", {"one_hot_loss": False, "label_from_mask": True}),
-    "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),
-    "mixup-a2": ("mixup", {"alpha": 2.0}),
     "double-mixup": ("mixup", {"alpha": 1.0}),  # twice the batch in as many steps
+    "automix": ("automix", {}),
+    "paper": ("automix", {"paper": True}),
+    "normalised": ("automix", {"paper": True, "normalize": True}),
+    "no-local": ("automix", {"local": False}),
+    "drifting-mean": ("automix", {"exact_mean": False}),
+    "second-none": ("automix", {"second_loss": "none"}),
+    "second-clean": ("automix", {"second_loss": "clean"}),
+    "alpha-1": ("automix", {"alpha": 1.0}),
+    "bilinear": ("automix", {"upsampling": "bilinear"}),
+    "layer-2": ("automix", {"layer": 2}),
+    "block-lr-0.3": ("automix", {"block_lr": 0.3}),
+    "block-lr-3": ("automix", {"block_lr": 3.0}),
+    "per-sample": ("automix", {"per_sample": True}),
 }
 
 

@@ -31,15 +31,22 @@ def grads(task: AutoMix) -> dict[str, Tensor | None]:
 # --- Algorithm 1 and gradient isolation ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("term", ["loss_mixed", "loss_clean", "loss_generation", "loss_lambda"])
-def test_each_loss_reaches_its_own_parameters_only(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("term", "paper"),
+    [
+        *((term, True) for term in ("loss_mixed", "loss_clean", "loss_generation", "loss_lambda")),
+        *((term, False) for term in ("loss_mixed", "loss_mixup", "loss_generation")),
+    ],
+)
+def test_each_loss_reaches_its_own_parameters_only(term: str, paper: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-propagate one term alone: d(l_CE + l_MCE cls)/d phi = 0, d(gen)/d theta_q = 0, the teacher has no grads."""
-    task = make(epsilon=0.0)
+    task = make(epsilon=0.0, paper=paper)
     monkeypatch.setattr("automix.learned.automix.step_output", lambda losses, *_: losses)
     losses: Any = task(*batch())
     losses[term].backward()
     found = {name.partition(".")[0] for name, grad in grads(task).items() if grad is not None and bool(grad.any())}
-    assert found == {"student"} if term in ("loss_mixed", "loss_clean") else found == {"mix_block"}
+    assert len([name for name in losses if name.startswith("loss")]) == (4 if paper else 3)
+    assert found == ({"mix_block"} if term in ("loss_generation", "loss_lambda") else {"student"})
     assert all(parameter.grad is None for parameter in task.teacher.parameters())  # type: ignore[union-attr]
 
 
@@ -52,7 +59,7 @@ def test_the_whole_loss_reaches_student_and_mix_block_and_never_the_teacher() ->
 
 def test_a_step_is_algorithm_1_written_out() -> None:
     """All four terms, from the modules alone, in the order of the paper's pseudo-code."""
-    task, (x, y) = make(norm=group_norm, epsilon=0.05, one_hot_loss=True, lam_margin=0.0), batch()
+    task, (x, y) = make(norm=group_norm, epsilon=0.05, paper=True, lam_margin=0.0), batch()
     task.progress = 0.25
     q, k = drawn(task, x)
     assert not torch.equal(q.index, k.index)
@@ -77,15 +84,24 @@ def test_a_step_is_algorithm_1_written_out() -> None:
     torch.testing.assert_close(out.logits, logits_q.detach())
 
 
+def test_the_second_loss_is_mixups_on_a_third_draw() -> None:
+    task, (x, y) = make(norm=group_norm), batch()
+    generator = step_generator(task.seed, task.step)
+    pairs = [task._draw(x, generator) for _ in "qkm"][2]
+    logits = task.student(blend(x, pairs.index, pairs.lam))
+    expected = pairs.lam * F.cross_entropy(logits, y) + (1 - pairs.lam) * F.cross_entropy(logits, y[pairs.index])
+    torch.testing.assert_close(task(x, y).metrics["loss_mixup"], expected.detach())
+
+
 def test_l_lambda_by_hand() -> None:
     """lam 0.5 with mask means 0.9, 0.45: gaps 0.4 and 0.05, minus epsilon 0.1 and cut at 0: 0.3 and 0, mean 0.15."""
-    task, (x, y) = make(), batch(2)
+    task, (x, y) = make(exact_mean=False), batch(2)
     mask = torch.tensor([0.9, 0.45]).reshape(2, 1, 1, 1).expand(2, 1, 16, 16)
     mixed = task.mix(x, y, lam=0.5)
     mixed = type(mixed)(mixed.x, mixed.target, mask)
     for progress, gamma in ((0.0, 0.1), (0.5, 0.05), (1.0, 0.0)):
         task.progress = progress
-        assert task._lambda_loss(mixed).item() == pytest.approx(gamma * 0.15, abs=1e-6)
+        assert task._lambda_loss(mixed)["loss_lambda"].item() == pytest.approx(gamma * 0.15, abs=1e-6)
 
 
 def test_the_clean_teacher_pass_stops_at_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,23 +156,28 @@ def test_near_the_ends_of_lam_the_pair_is_mixed_as_by_mixup() -> None:
 def test_random_grids_train_the_student_alone() -> None:
     task, (x, y) = make(attention=False), batch()
     out = task(x, y)
-    assert set(out.metrics) == {"loss_mixed", "loss_clean", "lam", "mixed_accuracy"}
+    assert {name for name in out.metrics if name.startswith("loss")} == {"loss_mixed", "loss_mixup"}
     assert [group["name"] for group in task.param_groups(lr=0.1)] == ["student"]
     assert set(task.mix(x, lam=0.5).mask.unique().tolist()) == {0.0, 1.0}
 
 
 def test_ablations_drop_their_terms() -> None:
-    x, y = batch()
-    assert "loss_clean" not in make(one_hot_loss=False)(x, y).metrics
-    assert make(gamma=0.0, epsilon=0.0)(x, y).metrics["loss_lambda"] == 0
+    def terms(**options: Any) -> set[str]:
+        return {name for name in make(**options)(*batch()).metrics if name.startswith("loss")}
+
+    assert terms() == {"loss_mixed", "loss_generation", "loss_mixup"}
+    assert terms(second_loss="clean") == {"loss_mixed", "loss_generation", "loss_clean"}
+    assert terms(second_loss="none") == {"loss_mixed", "loss_generation"}
+    assert terms(paper=True, second_loss="none") == {"loss_mixed", "loss_generation", "loss_lambda"}
+    assert make(gamma=0.0, epsilon=0.0, paper=True)(*batch()).metrics["loss_lambda"] == 0
 
 
 def test_joint_training_entangles_the_gradients() -> None:
     """momentum=None, the paper's row "none": one mixed pass trains student and Mix Block together, nothing else."""
-    task, (x, y) = make(momentum=None, one_hot_loss=False, gamma=0.0), batch()
+    task, (x, y) = make(momentum=None, second_loss="none", gamma=0.0), batch()
     out = task(x, y)
     out.loss.backward()
-    assert set(out.metrics) == {"loss_mixed", "loss_lambda", "lam", "mixed_accuracy"}
+    assert {name for name in out.metrics if name.startswith("loss")} == {"loss_mixed"}
     assert all(parameter.grad is not None for parameter in task.parameters())
     task.update(0.1)
     assert task.teacher is None
@@ -225,6 +246,7 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
     [
         ({"alpha": 0}, "alpha=0: accepted is a number > 0"),
         ({"momentum": 1.0}, r"momentum=1.0: accepted is None or a number in \[0, 1\)"),
+        ({"second_loss": "ce"}, "second_loss=ce: accepted are mixup, clean, none"),
         ({"gamma": -1}, "gamma=-1: accepted is a number from 0 to inf"),
         ({"epsilon": 2}, "epsilon=2: accepted is a number from 0 to 1"),
         ({"lam_margin": 0.6}, "lam_margin=0.6: accepted is a number from 0 to 0.5"),

@@ -92,7 +92,7 @@ def test_the_log_has_the_numbers_and_a_warning_is_given_once(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learned, "SETTLED", 0)
-    flat: dict[str, Any] = {"method_options": {"normalize": False}}
+    flat: dict[str, Any] = {"method_options": {"paper": True}}
     listener = Listener()
     config = configure(photos, tmp_path / "run", **flat)
     train(config, display=listener)

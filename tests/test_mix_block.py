@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from scipy.optimize import brentq
+from scipy.special import expit
 from torch import Tensor
 
 from automix import MixBlock
+from automix.learned.mix_block import bias_for_mean
 
 HALF = torch.tensor(0.5)
 
@@ -18,7 +21,7 @@ def block(channels: int = 4, **options: Any) -> MixBlock:
 
 def by_hand(lam_embedding: bool = False) -> MixBlock:
     """One channel, W_P = 1, W_Z = 4 ln 3, no biases, nothing normalised."""
-    made = MixBlock(1, reduction=1, normalize=False, lam_embedding=lam_embedding)
+    made = MixBlock(1, reduction=1, paper=True, lam_embedding=lam_embedding)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.zero_()
@@ -65,19 +68,27 @@ def slow_mask(made: MixBlock, z_i: Tensor, z_j: Tensor, lam: float) -> Tensor:
     assert b_p is not None
     assert b_z is not None
     first, second = prepare(z_i, lam), prepare(z_j, 1 - lam)
-    mask = []
-    for place in first:
+    logits = []
+    for place, same_place in zip(first, second, strict=True):
         query = w_p @ place + b_p
         weights = [torch.exp(query @ (w_p @ other + b_p) / math.sqrt(len(query))) for other in second]
         answer = sum(w * (w_z @ other + b_z[0]) for w, other in zip(weights, second, strict=True)) / sum(weights)
-        mask.append(1 - 1 / (1 + torch.exp(-torch.as_tensor(answer))))
-    return torch.stack(mask).reshape(z_i.shape[1:])
+        if made.local:
+            w_l = made.w_l.weight[0, :, 0, 0]
+            answer = answer + w_l @ (same_place - place)[: len(w_l)]
+        logits.append(torch.as_tensor(answer).item())
+    b = 0.0
+    if made.exact_mean:
+        b = brentq(lambda b: sum(expit(value + b) for value in logits) / len(logits) - (1 - lam), -50, 50, xtol=1e-14)
+    return torch.tensor([1 - expit(value + b) for value in logits], dtype=z_i.dtype).reshape(z_i.shape[1:])
 
 
 @pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("exact_mean", [True, False])
 @pytest.mark.parametrize("lam_embedding", [True, False])
-def test_against_a_slow_version(normalize: bool, lam_embedding: bool) -> None:
-    made = block(6, normalize=normalize, lam_embedding=lam_embedding).double()
+def test_against_a_slow_version(normalize: bool, local: bool, exact_mean: bool, lam_embedding: bool) -> None:
+    made = block(6, normalize=normalize, local=local, exact_mean=exact_mean, lam_embedding=lam_embedding).double()
     z_i, z_j = torch.randn(2, 3, 6, 3, 4, dtype=torch.float64)
     lam = torch.tensor([0.1, 0.5, 0.8], dtype=torch.float64)
     masks = made(z_i, z_j, lam, (3, 4))
@@ -89,7 +100,7 @@ def test_lam_embedding_makes_the_mask_depend_on_lam_and_off_does_not() -> None:
     z_i, z_j = torch.randn(2, 2, 4, 3, 3)
     low, high = torch.tensor(0.2), torch.tensor(0.8)
     for embedding in (True, False):
-        made = block(lam_embedding=embedding)
+        made = block(lam_embedding=embedding, exact_mean=False)
         same = torch.equal(made(z_i, z_j, low, (3, 3)), made(z_i, z_j, high, (3, 3)))
         assert same != embedding
 
@@ -110,8 +121,8 @@ def test_any_image_size(upsampling: str, size: tuple[int, int]) -> None:
     assert mask.shape == (2, 1, *size)
     assert bool(((mask >= 0) & (mask <= 1)).all())
     small = made(z_i, z_j, HALF, (3, 3))
-    assert mask.min() >= small.min()
-    assert mask.max() <= small.max()
+    assert mask.min() >= small.min() - 1e-6
+    assert mask.max() <= small.max() + 1e-6
 
 
 def test_nearest_upsampling_repeats_each_cell() -> None:
@@ -148,6 +159,40 @@ def test_random_grids_keep_a_share_lam_of_the_cells(lam: float) -> None:
     again = made(z, z, torch.tensor(lam), (4, 5), torch.Generator().manual_seed(0))
     assert torch.equal(mask, again)
     assert lam in (0.0, 1.0) or not torch.equal(mask[0], mask[1])
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.1, 1.0, 10.0, 100.0])
+def test_the_mean_is_lam_for_flat_and_for_nearly_binary_masks(scale: float) -> None:
+    logit = scale * torch.randn(200, 36)
+    lam = torch.linspace(0.01, 0.99, 200)
+    masks = torch.sigmoid(logit + bias_for_mean(logit, lam))
+    torch.testing.assert_close(masks.mean(dim=1), lam, rtol=0, atol=2e-5)
+
+
+def test_the_gradient_through_the_solved_bias_is_exact_also_at_the_ends() -> None:
+    logit = torch.randn(4, 9, dtype=torch.float64, requires_grad=True)
+    lam = torch.tensor([0.01, 0.3, 0.5, 0.97])
+    assert torch.autograd.gradcheck(lambda u: torch.sigmoid(u + bias_for_mean(u, lam)), logit)
+    for end in (0.0, 1.0):
+        (gradient,) = torch.autograd.grad(bias_for_mean(logit, torch.full((4,), end)).sum(), logit)
+        assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("upsampling", ["nearest", "bilinear"])
+def test_the_mean_stays_lam_when_the_size_is_a_multiple(upsampling: str) -> None:
+    made, (z_i, z_j) = block(upsampling=upsampling), 5 * torch.randn(2, 3, 4, 3, 4)
+    lam = torch.tensor([0.2, 0.5, 0.8])
+    torch.testing.assert_close(made(z_i, z_j, lam, (12, 8)).mean(dim=(1, 2, 3)), lam)
+
+
+def test_the_papers_block_has_none_of_our_additions() -> None:
+    made = block(paper=True)
+    assert (made.normalize, made.local, made.exact_mean) == (False, False, False)
+    assert {name for name, _ in made.named_parameters()} == {"w_p.weight", "w_p.bias", "w_z.weight", "w_z.bias"}
+    many = torch.cat([block(64, paper=True).w_p.weight.flatten() for _ in range(4)])
+    assert many.std().item() == pytest.approx(0.01, rel=0.05)
+    assert not made.w_p.bias.any()  # type: ignore[union-attr]
+    assert block(paper=True, local=True).local
 
 
 def test_reduction_divides_the_embedding() -> None:

@@ -2,11 +2,18 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from automix import cli
+from automix.config import TrainConfig
+from automix.engine import prepare
+from automix.engine.loop import training_step
+from automix.engine.processes import Processes
+from automix.engine.signals import Stop
+from automix.recipes import find_recipe
 
 pytestmark = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
 
@@ -25,3 +32,26 @@ def test_automix_trains_on_real_photos(line: str, tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["steps"] >= 2
     assert 0 <= summary["teacher_top1"] <= 100
+
+
+@pytest.mark.slow
+def test_masks_get_structure_and_follow_lam_within_500_steps(tmp_path: Path) -> None:
+    """The first 500 of 5,000 steps on 20 classes x 100 images of CIFAR-100: regime (a) of docs/results/mix-block.md."""
+    config = TrainConfig(
+        data="cifar100",
+        classes=20,
+        per_class=100,
+        out=str(tmp_path / "run"),
+        model_options={"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]},
+        settings=replace(find_recipe("quick"), epochs=250),
+    )
+    run = prepare(config, Processes(), resume=False, overwrite=False)
+    run.task.train()
+    batches = run.data.loader.batches(0, 500)
+    for _ in range(500):
+        training_step(run, batches, Stop())
+    numbers, complaints = run.task.examine(*run.data.loader.preview(400))
+    for lam in (0.2, 0.5, 0.8):
+        assert numbers[f"mask_spread_at_{lam}"] > 0.1
+        assert abs(numbers[f"mask_mean_at_{lam}"] - lam) < 0.05
+    assert not complaints

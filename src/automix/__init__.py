@@ -8,6 +8,9 @@ from automix import _torchvision
 
 _torchvision.install()  # before anything can import torchvision or timm
 
+from importlib import import_module
+from typing import Any
+
 from automix.backbones import create_model
 from automix.catalog import create_task, methods
 from automix.learned.automix import AutoMix
@@ -40,3 +43,13 @@ __all__ = [
     "mixup_or_cutmix",
     "vanilla",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Every other method's function and transform, from its file: ``automix.fmix``, ``automix.FMix``."""
+    for method in methods():
+        if method != "automix" and method.replace("_", "") == name.lower().replace("_", ""):
+            module = import_module(f"automix.methods.{method}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module 'automix' has no attribute {name!r}")

@@ -58,6 +58,11 @@ def find_tap(model: nn.Module, layer: int | str, channels: int | None = None) ->
     return _tap_by_name(model, str(info["module"]), channels)
 
 
+def stage_modules(model: nn.Module) -> list[str]:
+    """The names of the submodules whose outputs are stages 1, 2, ...; empty for a network that does not say."""
+    return [str(info["module"]) for _, info in _stages(model)]
+
+
 def _stages(model: nn.Module) -> list[tuple[int, dict[str, Any]]]:
     """Up to four (position, description) of the maps that count as stages 1..4."""
     maps = list(enumerate(getattr(model, "feature_info", None) or ()))

@@ -164,11 +164,12 @@ class Task(nn.Module, ABC):
 
 
 class MixTask(Task):
-    """The task of every method that mixes without looking at the model.
+    """The task of every method that mixes images before the network sees them.
 
-    `mix` is the method's function, ``mix(x, y, lam=..., index=..., generator=..., **options)``. ``ema=True`` adds the
-    momentum pipeline (the paper's +MP, `momentum` 0.999 unless given), ``one_hot_loss=True`` the loss on clean images
-    (+CE).
+    `mix` is the method's function, ``mix(x, y, lam=..., index=..., generator=..., **options)``. A function that wants
+    to know how the network sees the images (saliency, attention) gets it from `look`: ``look(task, x, y)`` returns
+    further keywords for `mix`. ``ema=True`` adds the momentum pipeline (the paper's +MP, `momentum` 0.999 unless
+    given), ``one_hot_loss=True`` the loss on clean images (+CE).
     """
 
     def __init__(
@@ -176,6 +177,7 @@ class MixTask(Task):
         model: nn.Module,
         mix: Callable[..., Mixed],
         *,
+        look: Callable[["MixTask", Tensor, Tensor], dict[str, Any]] | None = None,
         ema: bool = False,
         momentum: float | None = None,
         one_hot_loss: bool = False,
@@ -193,6 +195,7 @@ class MixTask(Task):
             if name not in accepted:
                 raise ValueError(f"{mix.__name__} has no option {name!r}: accepted are {', '.join(accepted) or 'none'}")
         self.mixer = mix
+        self.look = look
         self.options = options
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
@@ -203,7 +206,20 @@ class MixTask(Task):
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
     ) -> Mixed:
-        return self.mixer(x, y, lam=lam, index=index, generator=generator, **self.options)
+        seen = {} if self.look is None else self.look(self, x, y)
+        return self.mixer(x, y, lam=lam, index=index, generator=generator, **seen, **self.options)
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Every module in eval mode for a while, so that looking moves no statistics; then each as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 @contextmanager

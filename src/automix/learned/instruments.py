@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from automix.methods.cutmix import cutmix
 from automix.methods.mixup import mixup
 from automix.mixing import Mixed, MixedTarget, mask_spread, step_generator
-from automix.task import Task
+from automix.task import Task, eval_mode
 
 LAMS = (0.2, 0.5, 0.8)
 FLAT = 0.02  # spread below which a mask is one number for the whole image
@@ -31,18 +31,15 @@ def examine(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
         mixed = task.mix(x, y, lam=lam, index=index)
         numbers[f"mask_spread_at_{lam}"] = mask_spread(mixed.mask).mean()
         numbers[f"mask_mean_at_{lam}"] = mixed.mask.mean()
-    classifier = task.classifier
-    was_training = classifier.training
-    classifier.eval()
     generator = step_generator(task.seed, 0, stream="examine")
     samples = {
         "mixed": task.mix(x, y, lam=0.5, index=index),
         "mixup": mixup(x, y, lam=0.5, index=index),
         "cutmix": cutmix(x, y, lam=0.5, index=index, generator=generator),
     }
-    for name, sample in samples.items():
-        numbers |= {f"{top}_on_{name}": value for top, value in _accuracies(classifier, sample).items()}
-    classifier.train(was_training)
+    with eval_mode(task.classifier):
+        for name, sample in samples.items():
+            numbers |= {f"{top}_on_{name}": value for top, value in _accuracies(task.classifier, sample).items()}
     return dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
 
 

@@ -1,14 +1,23 @@
 """The Mix Block M_phi (Eq. 4-6): which pixels of two images to keep, from their feature maps and lam.
 
-    P   = softmax( (W_P z_i)^T (W_P z_j) / sqrt(d) )          Eq. 6, each row sums to 1
-    s_j = U( sigmoid( P  W_Z z_j ) ),     s_i = 1 - s_j        Eq. 5
-    x_mix = s_i * x_i + (1 - s_i) * x_j                        Eq. 4, `blend` in mixing.py
+    P   = softmax( (W_P z_i)^T (W_P z_j) / sqrt(d) )                        Eq. 6, each row sums to 1
+    s_j = U( sigmoid( P W_Z z_j  +  w_L (z_j - z_i)  +  b ) )               Eq. 5, and two terms of ours
+    x_mix = s_i * x_i + (1 - s_i) * x_j,   s_i = 1 - s_j                    Eq. 4, `blend` in mixing.py
 
 with z_i = concat(z_i, lam) and z_j = concat(z_j, 1 - lam), and U the upsampling to the size of the image.
 
 Eq. 5 of the paper takes the value from z_i; then P, whose rows are the positions of z_i and whose columns are those of
 z_j, would have to be transposed. As the reference implementation does, we take the value from z_j: a row of P asks "how
 much does this place want x_j", and the answer, s_j, stands at the positions of the image it is about.
+
+Three things are ours, each measured in docs/results/mix-block.md; ``paper=True`` leaves them out:
+
+- `normalize`: each image's map has mean 0 and variance 1 (concat(z, lam) after that), and W_P starts with queries of
+  unit variance. Else the attention starts uniform, hardly learns, and the mask stays one number for the whole image.
+- `local`: w_L compares the two images at the same place. Through P alone the mask knows which places of x_j look like
+  x_i here, but not whether x_j has its object here.
+- `exact_mean`: b, one number for each mask, is solved for, such that the mean of s_i is lam: the label then is true. A
+  learned mean drifts away from lam, or ignores it.
 
 A symmetry that does NOT hold: swapping the pair and lam for 1 - lam does not give 1 - s_i. The swapped block normalises
 the rows of P^T instead of those of P, and reads its value from the other image. What holds exactly, and what mixup
@@ -30,9 +39,9 @@ UPSAMPLING = ("nearest", "bilinear")
 class MixBlock(nn.Module):
     """Predicts the mask s_i of a pair from maps of `channels` channels.
 
-    `reduction` divides the channels of the embedding W_P; `upsampling` is nearest or bilinear. `normalize` brings each
-    image's map to mean 0 and variance 1 first, without which the attention starts uniform and hardly learns
-    (docs/results/mix-block-start.md).
+    `reduction` divides the channels of the embedding W_P; `upsampling` is nearest or bilinear. `normalize`, `local` and
+    `exact_mean` are explained above; they are on, unless ``paper=True``, which is the block of the paper with the
+    reference implementation's initialisation.
 
     For the ablations (the paper's table "modules in MixBlock"): ``lam_embedding=False`` leaves lam out of the features,
     and ``attention=False`` replaces the whole block by random grids, in which a share lam of the map's cells, drawn at
@@ -43,16 +52,14 @@ class MixBlock(nn.Module):
         self,
         channels: int,
         *,
+        paper: bool = False,
         reduction: int = 2,
         upsampling: str = "nearest",
-        normalize: bool = True,
+        normalize: bool | None = None,
+        local: bool | None = None,
+        exact_mean: bool | None = None,
         lam_embedding: bool = True,
         attention: bool = True,
-        exact_mean: bool = False,
-        value_gain: float | None = None,
-        temperature: float = 1.0,
-        local: bool = False,
-        attend: bool = True,
     ) -> None:
         super().__init__()
         if reduction < 1 or channels // reduction < 1:
@@ -61,24 +68,23 @@ class MixBlock(nn.Module):
             raise ValueError(f"upsampling={upsampling!r}: accepted are {', '.join(UPSAMPLING)}")
         self.channels = channels
         self.upsampling = upsampling
-        self.normalize = normalize
+        self.normalize, self.local, self.exact_mean = (
+            not paper if given is None else given for given in (normalize, local, exact_mean)
+        )
         self.lam_embedding = lam_embedding
         self.attention = attention
-        self.exact_mean = exact_mean
-        self.temperature = temperature
         if attention:
             inputs = channels + lam_embedding
             self.w_p = nn.Conv2d(inputs, channels // reduction, 1)
             self.w_z = nn.Conv2d(inputs, 1, 1)
-            self.w_l = nn.Conv2d(channels, 1, 1, bias=False) if local else None
-            self.attend = attend
-            if self.w_l is not None:
+            if self.local:
+                self.w_l = nn.Conv2d(channels, 1, 1, bias=False)
                 nn.init.normal_(self.w_l.weight, std=0.1 * channels**-0.5)
-            if normalize:
-                nn.init.normal_(self.w_p.weight, std=inputs**-0.5)  # unit-variance queries from unit-variance maps
-            if value_gain is not None:
-                nn.init.normal_(self.w_z.weight, std=value_gain * inputs**-0.5)
-                nn.init.constant_(self.w_z.bias, 0.0)  # type: ignore[arg-type]
+            if self.normalize:
+                nn.init.normal_(self.w_p.weight, std=inputs**-0.5)
+            elif paper:
+                for name, parameter in self.named_parameters():
+                    nn.init.normal_(parameter, std=0.01) if name.endswith("weight") else nn.init.zeros_(parameter)
 
     def forward(
         self,
@@ -110,39 +116,44 @@ class MixBlock(nn.Module):
         z_i, z_j = z_i.to(self.w_p.weight), z_j.to(self.w_p.weight)
         if self.normalize:
             z_i, z_j = F.group_norm(z_i, 1), F.group_norm(z_j, 1)
-        difference = self.w_l(z_j - z_i).flatten(2).transpose(1, 2) if self.w_l is not None else 0.0
+        here = self.w_l(z_j - z_i) if self.local else None
         if self.lam_embedding:
             z_i, z_j = _concat(z_i, lam), _concat(z_j, 1 - lam)
         query, key, value = (at_least_float32(z.flatten(2)) for z in (self.w_p(z_i), self.w_p(z_j), self.w_z(z_j)))
         similarity = query.transpose(1, 2) @ key / math.sqrt(query.shape[1])
         p = similarity.softmax(dim=-1)  # (N, places of z_i, places of z_j), Eq. 6
-        logit = p @ value.transpose(1, 2) / self.temperature  # (N, places of z_i, 1)
-        logit = logit * self.attend + difference
+        logit = (p @ value.transpose(1, 2)).squeeze(2)  # (N, places of z_i)
+        if here is not None:
+            logit = logit + at_least_float32(here.flatten(1))
         if self.exact_mean:
-            logit = logit + _bias_for_mean(logit, (1 - lam).reshape(-1, 1, 1))
+            logit = logit + bias_for_mean(logit, 1 - lam)
         s_j = torch.sigmoid(logit)  # Eq. 5
         return 1 - s_j.reshape(len(z_i), 1, *z_i.shape[-2:])
 
 
-def _bias_for_mean(logit: Tensor, mean: Tensor) -> Tensor:
-    """The number b for each map with mean(sigmoid(logit + b)) = `mean`; the gradient is the exact one.
+def bias_for_mean(logit: Tensor, mean: Tensor) -> Tensor:
+    """The numbers b, (N, 1), with mean(sigmoid(logit + b)) = `mean` in each row of `logit` (N, places).
 
-    Newton's steps, kept inside a bracket that halves, find b without a graph. One more step of Newton's, from there and
-    with a graph, changes nothing but carries the derivative of the implicit function.
+    Newton's steps, kept inside a bracket that halves, find b without a graph. One more step from there, with a graph,
+    moves nothing but carries the derivative of the implicit function. `mean` is held in [0.01, 0.99]: at 0 and 1 there
+    is no such b.
     """
-    mean = mean.to(logit).clamp(0.01, 0.99)  # at 0 and 1 there is no such b
+    mean = mean.to(logit).reshape(-1, 1).clamp(0.01, 0.99)
     with torch.no_grad():
         low, high = (mean.logit() - bound(logit, dim=1, keepdim=True) for bound in (torch.amax, torch.amin))
         b = (low + high) / 2
-        for _ in range(12):
-            s = torch.sigmoid(logit + b)
-            gap = s.mean(dim=1, keepdim=True) - mean
+        for _ in range(12):  # enough for float32, from nearly flat to nearly binary masks
+            gap, slope = _gap_and_slope(logit, b, mean)
             low, high = torch.where(gap < 0, b, low), torch.where(gap < 0, high, b)
-            newton = b - gap / (s * (1 - s)).mean(dim=1, keepdim=True).clamp(min=1e-12)
+            newton = b - gap / slope
             b = torch.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
-        s = torch.sigmoid(logit + b)
-        slope = (s * (1 - s)).mean(dim=1, keepdim=True).clamp(min=1e-6)
+        slope = _gap_and_slope(logit, b, mean)[1]
     return b - (torch.sigmoid(logit + b).mean(dim=1, keepdim=True) - mean) / slope
+
+
+def _gap_and_slope(logit: Tensor, b: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    s = torch.sigmoid(logit + b)
+    return s.mean(dim=1, keepdim=True) - mean, (s * (1 - s)).mean(dim=1, keepdim=True).clamp(min=1e-6)
 
 
 def _concat(z: Tensor, lam: Tensor) -> Tensor:

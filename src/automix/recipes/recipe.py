@@ -113,9 +113,15 @@ class Recipe:
         return paper_alpha(self.setting, method, model, data)
 
     def options_for(self, method: str, model: str, data: str | None = None) -> dict[str, float]:
-        """The options this recipe gives `method`, by name: the paper's alphas, where it says something."""
+        """The options this recipe gives `method`, by name: the paper's alphas, where it says something.
+
+        The paper's recipes train AutoMix in the paper's form, so that its numbers are what one may expect.
+        """
+        options: dict[str, float | None]
         if method == "mixup_or_cutmix":
             options = {"mixup_alpha": self.mixup_alpha, "cutmix_alpha": self.cutmix_alpha}
         else:
             options = {"alpha": self.alpha(method, model, data)}
+        if method == "automix" and self.setting is not None:
+            options["paper"] = True
         return {name: value for name, value in options.items() if value is not None}
