@@ -53,7 +53,14 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "layer-2": ("automix", {"layer": 2}),
     "block-lr-0.3": ("automix", {"block_lr": 0.3}),
     "block-lr-3": ("automix", {"block_lr": 3.0}),
+    "averaged": ("automix", {"block_lr": 2.0}),
+    "mixup-lr-0.2": ("mixup", {"alpha": 1.0}),
     "per-sample": ("automix", {"per_sample": True}),
+}
+
+SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
+    "averaged": {"lr": 0.05, "weight_decay": 1e-3},  # the student's two losses averaged instead of added
+    "mixup-lr-0.2": {"lr": 0.2},
 }
 
 
@@ -62,6 +69,7 @@ def configure(regime: str, form: str, seed: int) -> TrainConfig:
     method, options = FORMS[form]
     if form.startswith("double-"):
         settings = {**settings, "epochs": 2 * settings["epochs"], "batch_size": 2 * settings.get("batch_size", 100)}
+    settings = {**settings, **SETTINGS.get(form, {})}
     return TrainConfig(
         **run,
         method=method,

@@ -12,6 +12,7 @@ import timm.data
 import torch
 import torchvision.transforms.v2
 from conftest import batch
+from method_data import traits
 from torch import Tensor
 
 import automix
@@ -21,21 +22,21 @@ from automix.mixing import step_generator
 FUNCTIONS: dict[str, Callable[..., Mixed]] = {
     name: getattr(import_module(f"automix.methods.{name}"), name) for name in automix.methods() if name != "automix"
 }
-MIXING = [name for name in FUNCTIONS if name != "vanilla"]
+MIXING = [name for name in FUNCTIONS if traits(name).mixes]
 every_method = pytest.mark.parametrize("name", FUNCTIONS)
 every_mixing = pytest.mark.parametrize("name", MIXING)
 
 
 def run(name: str, x: Tensor, y: Tensor, step: int = 0, **options: Any) -> Mixed:
-    return FUNCTIONS[name](x, y, generator=step_generator(0, step), **options)
+    return FUNCTIONS[name](x, y, generator=step_generator(0, step), **{**traits(name).further(x), **options})
 
 
-def check_law(mixed: Mixed, x: Tensor, index: Tensor | None) -> None:
+def check_law(name: str, mixed: Mixed, x: Tensor, index: Tensor) -> None:
     """Pixels are the blend by the mask, the label's lam is the mask's mean, soft labels sum to 1."""
     mask = mixed.mask
-    assert mask.shape == (len(x), 1, *x.shape[-2:])
+    assert mask.shape in ((len(x), 1, *x.shape[-2:]), x.shape)  # PatchUp's has a channel for each of x
     assert bool(((mask >= 0) & (mask <= 1)).all())
-    if index is not None:
+    if traits(name).blends:
         torch.testing.assert_close(mixed.x, mask * x + (1 - mask) * x[index])
     torch.testing.assert_close(mixed.target.lam.expand(len(x)), mask.mean(dim=(1, 2, 3)).to(mixed.target.lam))
     torch.testing.assert_close(mixed.target.soft(5).sum(dim=1), torch.ones(len(x)))
@@ -46,10 +47,10 @@ def check_law(mixed: Mixed, x: Tensor, index: Tensor | None) -> None:
 def test_labels_follow_the_mask_really_applied(name: str, size: tuple[int, int, int]) -> None:
     x, y = batch(*size)
     index = torch.randperm(len(x))
-    options: list[dict[str, Any]] = [{}] if name == "vanilla" else [{}, {"per_sample": True}]
+    options: list[dict[str, Any]] = [{}, {"per_sample": True}] if traits(name).mixes else [{}]
     for more in options:
         for step in range(20):
-            check_law(run(name, x, y, step, index=index, **more), x, index)
+            check_law(name, run(name, x, y, step, index=index, **more), x, index)
 
 
 @every_mixing
@@ -134,7 +135,7 @@ def test_wrong_input_is_refused_in_one_line(name: str, change: dict[str, Any], m
         alphas = [option for option in inspect.signature(FUNCTIONS[name]).parameters if option.endswith("alpha")]
         change = dict.fromkeys(alphas, change["alpha"])
     with pytest.raises(ValueError, match=message) as error:
-        FUNCTIONS[name](**{"x": x, "y": y, **change})
+        FUNCTIONS[name](**{"x": x, "y": y, **traits(name).further(x), **change})
     assert "\n" not in str(error.value)
 
 

@@ -1,8 +1,9 @@
 """What callers may pass: every check raises a one-line ValueError that names the argument and what is accepted."""
 
 import difflib
+import inspect
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor
@@ -79,6 +80,17 @@ def check_whole(name: str, value: int | None, low: int) -> None:
 def check_choice(name: str, value: str, accepted: Collection[str]) -> None:
     if value not in accepted:
         raise ValueError(f"{name}={value}: accepted are {', '.join(accepted)}")
+
+
+def check_options(function: Callable[..., object], options: Collection[str]) -> None:
+    """Are these options of a method's function? What the task or transform gives it by itself is none."""
+    given = {"x", "y", "lam", "index", "generator"}
+    accepted = [name for name in inspect.signature(function).parameters if name not in given]
+    for name in options:
+        if name not in accepted:
+            raise ValueError(
+                f"{function.__name__} has no option {name!r}: accepted are {', '.join(accepted) or 'none'}"
+            )
 
 
 def unknown_name(kind: str, name: str, accepted: Collection[str]) -> ValueError:

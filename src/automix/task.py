@@ -10,7 +10,6 @@ The loop knows nothing of the method, the method nothing of the loop.
 """
 
 import copy
-import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from automix.checks import check_batch
+from automix.checks import check_batch, check_options
 from automix.learned.momentum import follow, make_teacher, momentum_at
 from automix.mixing import Mixed, MixedTarget, step_generator
 
@@ -91,13 +90,18 @@ class Task(nn.Module, ABC):
         self._calls = 0
 
     def classification_loss(self, x: Tensor, y: Tensor, mixed: Mixed) -> tuple[dict[str, Tensor], Tensor]:
-        """The student's loss terms, l_MCE on the mixed batch and l_CE on the clean one, and the mixed logits."""
+        """The student's loss terms for a mixed batch, and its logits there."""
         with batch_norm_hint(x):
             logits = self.student(mixed.x)
-            losses = {"loss_mixed": self.criterion(mixed.target, logits)}
-            if self.one_hot_loss:
+        return self.student_losses(x, y, mixed.target, logits), logits
+
+    def student_losses(self, x: Tensor, y: Tensor, target: MixedTarget, logits: Tensor) -> dict[str, Tensor]:
+        """l_MCE of the mixed batch's `logits` and, where the task wants it, l_CE on the clean images."""
+        losses = {"loss_mixed": self.criterion(target, logits)}
+        if self.one_hot_loss:
+            with batch_norm_hint(x):
                 losses["loss_clean"] = self.criterion(MixedTarget.clean(y), self.student(x))
-        return losses, logits
+        return losses
 
     def _next_generator(self) -> torch.Generator:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -190,10 +194,7 @@ class MixTask(Task):
         if ema and momentum is None:
             momentum = 0.999
         super().__init__(model, momentum=momentum, one_hot_loss=one_hot_loss, criterion=criterion, seed=seed)
-        accepted = list(_options_of(mix))
-        for name in options:
-            if name not in accepted:
-                raise ValueError(f"{mix.__name__} has no option {name!r}: accepted are {', '.join(accepted) or 'none'}")
+        check_options(mix, options)
         self.mixer = mix
         self.look = look
         self.options = options
@@ -234,11 +235,6 @@ def batch_norm_hint(x: Tensor) -> Iterator[None]:
             f"a batch of {len(x)} at {x.shape[-2]} x {x.shape[-1]} px leaves BatchNorm one value per channel: "
             "accepted are batches of 2 or more (drop_last=True in the loader), or larger images"
         ) from None
-
-
-def _options_of(mix: Callable[..., Mixed]) -> Iterator[str]:
-    given_by_the_task = {"x", "y", "lam", "index", "generator"}
-    return (name for name in inspect.signature(mix).parameters if name not in given_by_the_task)
 
 
 def step_output(

@@ -63,15 +63,5 @@ class MixupOrCutMix(MixTransform):
         **options: Any,
     ) -> None:
         _check_options(mixup_alpha, cutmix_alpha, switch)
-        super().__init__(mixup_alpha, num_classes, **options)
-        self.cutmix_alpha = cutmix_alpha
-        self.switch = switch
-
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        alphas = (self.alpha, self.cutmix_alpha)
-        mixed = mixup_or_cutmix(x, y, *alphas, switch=self.switch, per_sample=self.per_sample, generator=self.generator)
-        return mixed.x, mixed.target.soft(self.num_classes, self.label_smoothing)
-
-    def extra_repr(self) -> str:
-        alphas = f"mixup_alpha={self.alpha}, cutmix_alpha={self.cutmix_alpha}, switch={self.switch}"
-        return f"{alphas}, num_classes={self.num_classes}, label_smoothing={self.label_smoothing}"
+        own: dict[str, Any] = {"mixup_alpha": mixup_alpha, "cutmix_alpha": cutmix_alpha, "switch": switch}
+        super().__init__(None, num_classes, **own, **options)

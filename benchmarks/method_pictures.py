@@ -1,0 +1,55 @@
+"""The pictures of docs/methods: what each method makes of the same eight images.
+
+    python benchmarks/method_pictures.py [METHOD...]
+
+Methods that look at the network get one that was trained plainly on `shapes` for half a minute. StyleMix has none:
+its encoder and decoder come from files that are not part of the project.
+"""
+
+import copy
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import automix
+from automix.config import TrainConfig
+from automix.engine import prepare
+from automix.engine.loop import training_step
+from automix.engine.processes import Processes
+from automix.engine.signals import Stop
+from automix.pictures import mixed_samples
+from automix.recipes import find_recipe
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures" / "methods"
+WITHOUT = ("automix", "stylemix")  # AutoMix's own picture is a trained run's
+
+
+def main(names: list[str]) -> None:
+    config = TrainConfig(
+        data="shapes",
+        method="vanilla",
+        out="runs/pictures",
+        per_class=100,
+        model_options={"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]},
+        settings=replace(find_recipe("quick"), epochs=8, train_size=32, test_size=32, batch_size=50),
+    )
+    run = prepare(config, Processes(), resume=False, overwrite=True)
+    batches = run.data.loader.batches(0, run.total_steps)
+    run.task.train()
+    for _ in range(run.total_steps):
+        training_step(run, batches, Stop())
+    classifier = run.task.deploy()
+    token = automix.create_model("deit_tiny_patch16_224", num_classes=12, image_size=32, depth=2)
+    x, _ = run.data.loader.preview(8)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in names or [name for name in automix.methods() if name not in WITHOUT]:
+        torch.manual_seed(0)
+        task = automix.create_task(name, copy.deepcopy(token if name == "transmix" else classifier))
+        mixed_samples(task, x, run.data.loader.mean, run.data.loader.std, title=name).save(FOLDER / f"{name}.png")
+        print(f"{name}.png")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,149 @@
+"""What a training step of each method costs, as a multiple of a plain step with the same network and batch.
+
+    python benchmarks/methods.py [--rounds 20] [--out docs/results]
+
+All methods take turns in one process, and each time is divided by the plain step's of the same round, so that a busy
+moment of the machine hits both. timm's and torchvision's Mixup and CutMix are in the table too. The network is narrow
+(a ten-layer ResNet of 16 to 128 channels, 32 px, batch 100), which makes the mixing look dearer than it is on larger
+ones; TransMix needs a class token and is set against a plain step of a small ViT.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import automix
+
+CLASSES, SIZE, BATCH = 20, 32, 100
+Step = Callable[[Tensor, Tensor], object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--methods", nargs="*", help="only these; all if not given")
+    parser.add_argument("--out", type=Path, help="write methods-cost.json and methods-cost.png into this folder")
+    arguments = parser.parse_args()
+    names = arguments.methods or [name for name in automix.methods() if name not in NEEDS_FILES]
+    rows = measure(names, arguments.rounds)
+    print("| method | times a plain step | quartiles |\n| --- | --- | --- |")
+    for name, (low, median, high) in rows.items():
+        print(f"| {name} | {median:.2f} | {low:.2f} to {high:.2f} |")
+    if arguments.out is not None:
+        (arguments.out / "methods-cost.json").write_text(json.dumps(rows, indent=2) + "\n")
+        plot(rows, arguments.out / "methods-cost.png")
+
+
+NEEDS_FILES = ("stylemix",)  # of weights that nobody can download here
+NEEDS_CLASS_TOKEN = ("transmix",)
+
+
+def measure(names: list[str], rounds: int) -> dict[str, tuple[float, float, float]]:
+    """Quartiles of the ratio to the plain step of the same round, by method, cheapest first."""
+    steps: dict[str, tuple[str, Step]] = {}
+    for name in names:
+        plain = "vanilla, ViT" if name in NEEDS_CLASS_TOKEN else "vanilla"
+        if plain not in steps:
+            steps[plain] = (plain, task_step("vanilla", network(plain)))
+        if name != "vanilla":
+            steps[name] = (plain, task_step(name, network(plain)))
+    for name, oracle in others().items():
+        steps[name] = ("vanilla", transform_step(oracle, network("vanilla")))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(BATCH, 3, SIZE, SIZE, generator=generator).contiguous(memory_format=torch.channels_last)
+    y = torch.randint(CLASSES, (BATCH,), generator=generator)
+    ratios: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(-2, rounds):  # two rounds to warm up
+        seconds = {name: timed(step, x, y) for name, (_, step) in steps.items()}
+        for name, (plain, _) in steps.items():
+            if turn >= 0:
+                ratios[name].append(seconds[name] / seconds[plain])
+    quartiles = {name: tuple(statistics.quantiles(values, n=4)) for name, values in ratios.items()}
+    return dict(sorted(quartiles.items(), key=lambda item: item[1][1]))  # type: ignore[arg-type]
+
+
+def network(plain: str) -> nn.Module:
+    torch.manual_seed(0)
+    if plain == "vanilla":
+        options: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (16, 32, 64, 128)}
+        model = automix.create_model("resnet18", num_classes=CLASSES, image_size=SIZE, **options)
+    else:
+        model = automix.create_model(
+            "deit_tiny_patch16_224", num_classes=CLASSES, image_size=SIZE, depth=4, embed_dim=96
+        )
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def task_step(name: str, model: nn.Module) -> Step:
+    task = automix.create_task(name, model).train()
+    optimizer = torch.optim.SGD(task.param_groups(lr=0.01), momentum=0.9)
+
+    def step(x: Tensor, y: Tensor) -> None:
+        optimizer.zero_grad()
+        task(x, y).loss.backward()
+        optimizer.step()
+        task.update(0.5)
+
+    return step
+
+
+def transform_step(oracle: Callable[..., tuple[Tensor, Tensor]], model: nn.Module) -> Step:
+    """A step of a loop that others' transforms are made for."""
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01, momentum=0.9)
+
+    def step(x: Tensor, y: Tensor) -> None:
+        mixed, soft = oracle(x.clone(), y)  # timm's works in place
+        optimizer.zero_grad()
+        F.cross_entropy(model(mixed), soft).backward()
+        optimizer.step()
+
+    return step
+
+
+def others() -> dict[str, Callable[..., tuple[Tensor, Tensor]]]:
+    import timm.data
+    import torchvision.transforms.v2 as v2
+
+    timms: dict[str, Any] = {"num_classes": CLASSES, "label_smoothing": 0.0}
+    return {
+        "timm's Mixup": timm.data.Mixup(mixup_alpha=1.0, cutmix_alpha=0.0, **timms),
+        "timm's CutMix": timm.data.Mixup(mixup_alpha=0.0, cutmix_alpha=1.0, **timms),
+        "torchvision's MixUp": v2.MixUp(num_classes=CLASSES),
+        "torchvision's CutMix": v2.CutMix(num_classes=CLASSES),
+    }
+
+
+def timed(step: Step, x: Tensor, y: Tensor) -> float:
+    start = time.perf_counter()
+    step(x, y)
+    return time.perf_counter() - start
+
+
+def plot(rows: dict[str, tuple[float, float, float]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = list(rows)[::-1]
+    low, middle, high = (torch.tensor([rows[name][i] for name in names]) for i in range(3))
+    figure, axes = pyplot.subplots(figsize=(7, 0.28 * len(names) + 1), layout="constrained")
+    colours = ["#b0b0b0" if "'s " in name or "vanilla" in name else "#3b6ea5" for name in names]
+    axes.barh(names, middle, xerr=torch.stack([middle - low, high - middle]), color=colours, error_kw={"lw": 1})
+    axes.axvline(1, color="black", lw=0.8)
+    axes.set_xlabel("time of a training step, plain step = 1 (median and quartiles)")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""AlignMix (Venkataramanan et al., CVPR 2022): the last maps of two images are aligned, then interpolated.
+
+The positions of the maps z_i and z_j, (C, h * w) each, are matched by the entropic transport plan P between them (cost
+|z_i[:, p] - z_j[:, q]|^2, equal weights, eps 0.1). With R = h * w * P one of the two takes the other's layout:
+
+    z_mix = lam * z_i + (1 - lam) * z_j R^T        or        z_mix = lam * z_i R + (1 - lam) * z_j
+
+each as likely, lam ~ Beta(alpha, alpha), no gradient through R. Every other batch, at random, is mixed at the input by
+Mixup instead. What is interpolated are thus parts that resemble each other, wherever they are: for objects in different
+places and poses, and long schedules. The authors stop when little changes, at the latest after 100 iterations: that
+makes the host wait for the device, and is far from the plan. Here eps falls, over a fixed number of iterations.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from automix.checks import check_choice, check_whole
+from automix.features import stage_modules
+from automix.hidden_task import HiddenTask, channels_last_maps, draw_one
+from automix.methods.manifoldmix import check_hidden
+from automix.methods.mixup import mixup
+from automix.mixing import Mixed, MixedTarget, at_least_float32, draw_index, draw_lam, full_mask
+
+
+def alignmix(
+    x: Tensor,
+    y: Tensor,
+    alpha: float = 2.0,
+    *,
+    eps: float = 0.1,
+    iterations: int = 50,
+    moved: str | None = None,
+    prefix: int = 0,
+    lam: float | Tensor | None = None,
+    index: Tensor | None = None,
+    per_sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Mixed:
+    """Mix maps `x` (N, C, h, w), or tokens (N, L, C), and labels `y`; what is not given is drawn.
+
+    `moved` says which of the two takes the other's layout: "first" or "second". The first `prefix` tokens have no place
+    in the image and are mixed as they are. A lam of 1 gives x back: a partner without weight has no say in the layout.
+    """
+    check_hidden(x, y)
+    if x.ndim not in (3, 4):
+        raise ValueError(f"x has shape {tuple(x.shape)}: accepted are maps (N, C, h, w) and tokens (N, L, C)")
+    _check_options(eps, iterations)
+    lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
+    index = draw_index(x, index=index, generator=generator)
+    moved = draw_one(("first", "second"), generator) if moved is None else moved
+    check_choice("moved", moved, ("first", "second"))
+
+    points = x.flatten(2).transpose(1, 2) if x.ndim == 4 else x[:, prefix:]  # (N, L, C)
+    first, second = points, points[index]
+    if moved == "first":
+        first = aligned(first, second, eps, iterations)
+    else:
+        second = aligned(second, first, eps, iterations)
+    share = lam.reshape(-1, 1, 1).to(x.dtype)
+    mixed = torch.where(share == 1, points, torch.lerp(second, first, share))
+    if x.ndim == 3:
+        mixed = torch.cat([torch.lerp(x[index, :prefix], x[:, :prefix], share), mixed], dim=1)
+        return Mixed(mixed, MixedTarget(y, y[index], lam), share.expand(len(x), 1, 1))
+    mixed = mixed.transpose(1, 2).reshape(x.shape).contiguous(memory_format=_memory_format(x))
+    return Mixed(mixed, MixedTarget(y, y[index], lam), full_mask(lam.reshape(-1, 1, 1, 1), x))
+
+
+def aligned(points: Tensor, to: Tensor, eps: float, iterations: int) -> Tensor:
+    """`points` (N, L, C) at the places of those in `to` that they resemble: weighted means, by the transport plan."""
+    with torch.autocast(points.device.type, enabled=False):
+        plan = transport_plan(_squared_distances(to.detach(), points.detach()), eps, iterations)
+        return (plan * points.shape[1]).to(points.dtype) @ points
+
+
+def transport_plan(cost: Tensor, eps: float, iterations: int) -> Tensor:
+    """The plan (N, L, L) that is cheap by `cost` and, by `eps`, smooth; all rows and columns have the same weight.
+
+    Sinkhorn's iterations on logarithms. Costs of features are thousands of times `eps`, from where hundreds of
+    iterations do not converge: eps starts at the largest cost and falls to its value over the first four fifths. The
+    last half of an iteration is the rows': their sums are exact, those of the columns nearly so.
+    """
+    log_weight = -math.log(cost.shape[1])
+    largest = cost.amax(dim=(1, 2), keepdim=True).clamp(min=eps)
+    rows = torch.zeros_like(cost[:, :, :1])
+    columns = torch.zeros_like(cost[:, :1])
+    for iteration in range(1, iterations + 1):
+        now = eps * (largest / eps) ** max(0.0, 1 - iteration / (0.8 * iterations))
+        columns = now * (log_weight - ((rows - cost) / now).logsumexp(dim=1, keepdim=True))
+        rows = now * (log_weight - ((columns - cost) / now).logsumexp(dim=2, keepdim=True))
+    return ((rows + columns - cost) / eps).exp()
+
+
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """Between all positions, (N, L, L); one matrix product instead of N * L * L * C differences."""
+    a, b = at_least_float32(a), at_least_float32(b)
+    squares = a.square().sum(dim=2).unsqueeze(2) + b.square().sum(dim=2).unsqueeze(1)
+    return (squares - 2 * a @ b.transpose(1, 2)).clamp(min=0)
+
+
+def _memory_format(x: Tensor) -> torch.memory_format:
+    channels_last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
+def _check_options(eps: float = 0.1, iterations: int = 50) -> None:
+    if not 0 < eps < math.inf:
+        raise ValueError(f"eps={eps}: accepted is a number > 0")
+    check_whole("iterations", iterations, 1)
+
+
+def create_task(model: nn.Module, *, layer: int | str | None = None, **options: Any) -> "AlignMixTask":
+    """The task. `layer` is the stage, or the submodule, whose output is aligned: the last stage unless given.
+
+    In a network that is read out by a class token it is the last but one: after the last, no patch counts any more.
+    """
+    if layer is None:
+        layer = len(stage_modules(model)) - int(getattr(model, "global_pool", None) == "token")
+    if layer in (0, -1):
+        raise ValueError(
+            f"{type(model).__name__} does not describe its stages: accepted is layer='...', the name of a submodule "
+            "that gives maps (N, C, h, w) or tokens (N, L, C)"
+        )
+    _check_options(**{name: options[name] for name in ("eps", "iterations") if name in options})
+    at_input = partial(mixup, alpha=options.get("alpha", 2.0), per_sample=options.get("per_sample", False))
+    options = {"prefix": getattr(model, "num_prefix_tokens", 0), **options}
+    return AlignMixTask(model, alignmix, at_input, (0, layer), **options)
+
+
+class AlignMixTask(HiddenTask):
+    """Aligns what a layer gives: maps with their channels first or last, or tokens."""
+
+    def mix_hidden(self, z: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
+        if z.ndim != 4 or not channels_last_maps(self.student):
+            return super().mix_hidden(z, y, generator)
+        z, target = super().mix_hidden(z.permute(0, 3, 1, 2), y, generator)
+        return z.permute(0, 2, 3, 1), target
+
+    def accepts(self, z: Tensor) -> str | None:
+        return None if z.ndim in (3, 4) else "maps (N, C, h, w) or tokens (N, L, C)"

@@ -1,0 +1,63 @@
+"""Manifold Mixup (Verma et al., 2019): Mixup of the hidden maps of a layer drawn for each batch.
+
+    z_mix = lam * z_i + (1 - lam) * z_j,    lam ~ Beta(alpha, alpha),    z the output of a layer out of {0, 1, 2, 3}
+
+Layer 0 is the input, where it is Mixup; 1 to 3 are the network's stages. The rest of the network sees the mixed map,
+the label is mixed by the same lam. It costs no more than Mixup and asks for features, not only images, between which
+the classes can be interpolated; made for long schedules.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from automix.checks import check_batch
+from automix.hidden_task import HiddenTask, existing_stages
+from automix.mixing import Mixed, MixedTarget, blend, draw_index, draw_lam, full_mask
+
+
+def manifoldmix(
+    x: Tensor,
+    y: Tensor,
+    alpha: float = 2.0,
+    *,
+    lam: float | Tensor | None = None,
+    index: Tensor | None = None,
+    per_sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Mixed:
+    """Mix `x`, images or what a layer made of them, and labels `y`; `lam` and `index` are drawn unless given.
+
+    `x` has any shape (N, ...): images or maps (N, C, H, W), maps with the channels last, tokens (N, L, C), vectors.
+    """
+    check_hidden(x, y)
+    lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
+    index = draw_index(x, index=index, generator=generator)
+    mask = lam.reshape(-1, *[1] * (x.ndim - 1))
+    shown = full_mask(mask, x) if x.ndim == 4 else mask.expand(len(x), *mask.shape[1:])
+    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), shown)
+
+
+def check_hidden(x: Tensor, y: Tensor) -> None:
+    """`check_batch` for what layers give: any shape (N, ...)."""
+    if x.ndim == 4:
+        return check_batch(x, y)
+    if x.ndim < 2 or len(x) != len(y):
+        raise ValueError(
+            f"x has shape {tuple(x.shape)} for {len(y)} labels: accepted are images, maps or tokens ({len(y)}, ...)"
+        )
+    return check_batch(x.flatten(1)[..., None, None], y)
+
+
+def create_task(model: nn.Module, *, layers: Sequence[int | str] | None = None, **options: Any) -> HiddenTask:
+    """The task. `layers` are 0 (the input), stages 1 to 4 of a timm network, or names of submodules; each as likely.
+
+    Without them: the input and stages 1 to 3; the input alone for a network that does not describe its stages.
+    """
+    if layers is None:
+        layers = (0, *existing_stages(model, (1, 2, 3)))
+    at_input = partial(manifoldmix, **{name: options[name] for name in ("alpha", "per_sample") if name in options})
+    return HiddenTask(model, manifoldmix, at_input, layers, **options)

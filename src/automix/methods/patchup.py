@@ -1,0 +1,135 @@
+"""PatchUp (Faramarzi et al., AAAI 2022): blocks of the hidden maps are swapped, or interpolated, with the partner's.
+
+The blocks are DropBlock's. In each channel of a map (h, w) every position starts a block of b x b with probability
+
+    gamma_adj = gamma * (h * w) / (b^2 * (h - b + 1) * (w - b + 1))
+
+and inside the blocks, B, the map is changed: "hard" takes z_j, "soft" lam * z_i + (1 - lam) * z_j, lam ~ Beta(alpha,
+alpha). The label follows the share p of the map that was left alone:
+
+    hard: lam := p        soft: lam := p + (1 - p) * lam
+
+The layer is drawn for each batch; at layer 0, the input, it is CutMix, and with probability 1 - prob nothing is mixed.
+The authors add a second loss, p * l(y_i) + (1 - p) * l(y in the blocks); for every loss that is linear in the label,
+theirs too, it equals the first one, so there is one here, and the learning rate means what it means elsewhere. Made for
+small convolutional networks and robustness to deformed images. It needs maps (N, C, h, w).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from automix.checks import check_batch, check_choice, check_range
+from automix.hidden_task import HiddenTask, channels_last_maps, existing_stages
+from automix.methods.cutmix import cutmix
+from automix.methods.vanilla import vanilla
+from automix.mixing import Mixed, MixedTarget, as_map, at_least_float32, blend, draw_index, draw_lam, draw_uniform
+from automix.task import StepOutput, step_output
+
+
+def patchup(
+    x: Tensor,
+    y: Tensor,
+    alpha: float = 2.0,
+    *,
+    kind: str = "soft",
+    block: int = 7,
+    gamma: float = 0.5,
+    lam: float | Tensor | None = None,
+    index: Tensor | None = None,
+    noise: Tensor | None = None,
+    per_sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Mixed:
+    """Mix maps `x` (N, C, h, w) and labels `y` in blocks; `lam`, `index` and `noise` are drawn unless given.
+
+    `kind` is "soft" or "hard". Blocks have sides of `block` (odd; the largest odd that fits into a smaller map) and
+    cover about `gamma` of the map; with "hard", a given `lam` stands for ``gamma = 1 - lam``. `noise`, uniform in
+    [0, 1), is what positions must beat to start a block: (C, h, w), or (N, C, h, w) for blocks of each sample's own.
+    The mask has a channel for each of `x`: (N, C, h, w).
+    """
+    check_batch(x, y)
+    _check_options(kind, block, gamma)
+    lam_sets_gamma = kind == "hard" and lam is not None
+    lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
+    index = draw_index(x, index=index, generator=generator)
+    if noise is None:
+        noise = draw_uniform(x, (*lam.shape, *x.shape[1:]), generator)
+    elif noise.shape not in (x.shape[1:], x.shape):
+        shapes = f"{tuple(x.shape[1:])} and {tuple(x.shape)}"
+        raise ValueError(f"noise has shape {tuple(noise.shape)}: accepted are {shapes}")
+    share = 1 - lam if lam_sets_gamma else torch.full_like(lam, gamma)
+    blocks = block_mask(noise.to(x.device), share, block).to(at_least_float32(x).dtype)
+    mask = 1 - blocks * (1 - as_map(lam)) if kind == "soft" else 1 - blocks
+    true_lam = mask.mean(dim=(1, 2, 3))
+    if len(mask) == 1:
+        true_lam, mask = true_lam.reshape(lam.shape), mask.expand(x.shape)
+    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], true_lam), mask)
+
+
+def block_mask(noise: Tensor, gamma: Tensor, block: int) -> Tensor:
+    """True inside the blocks: (N or 1, C, h, w). `gamma` is one number or one per sample."""
+    height, width = noise.shape[-2:]
+    block = min(block, height, width)
+    block -= 1 - block % 2  # odd: a block has a centre
+    adjusted = as_map(gamma) * (height * width / (block**2 * (height - block + 1) * (width - block + 1)))
+    starts = noise.reshape(-1, *noise.shape[-3:]) < adjusted
+    return F.max_pool2d(starts.float(), block, stride=1, padding=block // 2) > 0
+
+
+def _check_options(kind: str = "soft", block: int = 7, gamma: float = 0.5) -> None:
+    check_choice("kind", kind, ("soft", "hard"))
+    if not (isinstance(block, int) and block >= 1 and block % 2):
+        raise ValueError(f"block={block}: accepted is an odd whole number >= 1")
+    check_range("gamma", gamma, 0, 1)
+
+
+def create_task(
+    model: nn.Module, *, layers: Sequence[int | str] | None = None, prob: float = 0.7, **options: Any
+) -> "PatchUpTask":
+    """The task. `layers` are 0 (the input: CutMix), stages 1 to 4 of a timm network, or names of submodules.
+
+    Without them: the input and stages 1 and 2, whose maps are large enough for blocks. A batch is mixed with
+    probability `prob`.
+    """
+    if layers is None:
+        stages = existing_stages(model, (1, 2))
+        if not stages:
+            raise ValueError(
+                f"{type(model).__name__} does not describe its stages: accepted is layers=(...) with 0 for the input "
+                "and names of submodules that give maps (N, C, h, w)"
+            )
+        layers = (0, *stages)
+    _check_options(**{name: options[name] for name in ("kind", "block", "gamma") if name in options})
+    check_range("prob", prob, 0, 1)
+    at_input = partial(cutmix, alpha=1.0, per_sample=options.get("per_sample", False))
+    return PatchUpTask(model, patchup, at_input, layers, prob=prob, **options)
+
+
+class PatchUpTask(HiddenTask):
+    """Mixes a batch with probability `prob`, then at one of the layers."""
+
+    def __init__(self, model: nn.Module, *args: Any, prob: float, **options: Any) -> None:
+        super().__init__(model, *args, **options)
+        self.prob = prob
+        self.channels_last = channels_last_maps(model)
+
+    def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
+        if draw_uniform(torch.empty(0), (), generator) < self.prob:
+            return super().training_step(x, y, generator)
+        clean = vanilla(x, y)
+        losses, logits = self.classification_loss(x, y, clean)
+        return step_output(losses, logits, clean.target)
+
+    def mix_hidden(self, z: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
+        if not self.channels_last:
+            return super().mix_hidden(z, y, generator)
+        z, target = super().mix_hidden(z.permute(0, 3, 1, 2), y, generator)
+        return z.permute(0, 2, 3, 1), target
+
+    def accepts(self, z: Tensor) -> str | None:
+        return None if z.ndim == 4 else "maps (N, C, h, w)"

@@ -1,0 +1,104 @@
+"""SaliencyMix (Uddin et al., 2021): CutMix whose box is cut where x_j is most salient.
+
+The box has the side ratio sqrt(1 - lam), lam ~ Beta(alpha, alpha). Its centre is the most salient pixel of the pasted
+image x_j, and it is pasted at the same place of x_i; the part beyond the border is cut off:
+
+    lam := 1 - area of the clipped box / area of the image
+
+What is pasted is then rarely mere background. Saliency is the spectral residual (Hou and Zhang, 2007), which looks at
+the pixels alone: no network is needed. For data whose objects stand out from their background; on textures it is a
+CutMix that is random no more. The original looks for the most salient pixel of one image and uses it for the whole
+batch; here each pair has its own.
+"""
+
+import functools
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from automix.checks import check_batch
+from automix.methods.cutmix import box_mask
+from automix.mixing import Mixed, MixedTarget, at_least_float32, blend, draw_index, draw_lam
+from automix.transform import MixTransform
+
+_SIDE = 64  # px at most: the scale at which Hou and Zhang look for objects
+_BLUR = 8 / 64  # of the longer side: their blur, which makes a region of the salient points
+
+
+def saliencymix(
+    x: Tensor,
+    y: Tensor,
+    alpha: float = 1.0,
+    *,
+    lam: float | Tensor | None = None,
+    index: Tensor | None = None,
+    saliency: Tensor | None = None,
+    per_sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Mixed:
+    """Mix images `x` and labels `y`; `lam` and `index` are drawn from `generator` unless given.
+
+    `saliency` (N, H, W) says how salient each pixel of `x` is; the spectral residual unless given.
+    """
+    check_batch(x, y)
+    size = (x.shape[-2], x.shape[-1])
+    if saliency is not None and saliency.shape != (len(x), *size):
+        raise ValueError(f"saliency has shape {tuple(saliency.shape)}: accepted is {(len(x), *size)}")
+    lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
+    index = draw_index(x, index=index, generator=generator)
+    saliency = spectral_residual(x) if saliency is None else saliency.to(x.device)
+    center = most_salient(saliency)[index]
+    mask = box_mask(center, (1 - lam).sqrt(), size).to(at_least_float32(x).dtype)
+    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3))), mask)
+
+
+def most_salient(saliency: Tensor) -> Tensor:
+    """The pixel (row, column) where each map (N, H, W) is highest: (N, 2)."""
+    place = saliency.flatten(1).argmax(dim=1)
+    width = saliency.shape[-1]
+    return torch.stack([place // width, place % width], dim=1)
+
+
+def spectral_residual(x: Tensor) -> Tensor:
+    """How much each pixel of images (N, C, H, W) stands out from what is usual in its image: (N, H, W), >= 0.
+
+    The logarithm of an image's amplitude spectrum is smooth but for what is peculiar to the image. With its local mean
+    A taken away and the phase kept, the image of what remains is bright where something is out of the ordinary:
+
+        saliency = blur(|F^-1(F(x) * exp(-A))|^2)        A = mean of log |F(x)| over 3 x 3 frequencies
+
+    Looked for on the grey image, at no more than 64 px a side.
+    """
+    grey = at_least_float32(x.detach()).mean(dim=1, keepdim=True)
+    longer = max(x.shape[-2:])
+    if longer > _SIDE:
+        small = [max(1, round(length * _SIDE / longer)) for length in x.shape[-2:]]
+        grey = F.interpolate(grey, small, mode="bilinear", antialias=True)
+    # Without the mean, which says nothing and would leak into the local means of the lowest frequencies.
+    spectrum = torch.fft.fft2(grey - grey.mean(dim=(2, 3), keepdim=True))
+    amplitude = spectrum.abs()
+    floor = 1e-6 * amplitude.amax(dim=(2, 3), keepdim=True) + torch.finfo(amplitude.dtype).tiny
+    # Frequencies are periodic, so the local mean is, too.
+    local_mean = F.avg_pool2d(F.pad(amplitude.maximum(floor).log(), (1, 1, 1, 1), mode="circular"), 3, stride=1)
+    residual = torch.fft.ifft2(spectrum * torch.exp(-local_mean)).abs().square()
+    sigma = _BLUR * max(residual.shape[-2:])
+    rows, columns = (_blur_matrix(length, sigma, x.device, residual.dtype) for length in residual.shape[-2:])
+    with torch.autocast(x.device.type, enabled=False):  # where the maximum lies must not depend on rounding
+        saliency = rows @ residual @ columns.mT
+    return F.interpolate(saliency, x.shape[-2:], mode="bilinear").squeeze(1)
+
+
+@functools.lru_cache(maxsize=32)
+def _blur_matrix(length: int, sigma: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A Gaussian blur along one side as a matrix (length, length); beyond the border there is nothing."""
+    place = torch.arange(length, device=device, dtype=dtype)
+    weight = torch.exp(-0.5 * ((place - place[:, None]) / sigma) ** 2)
+    return weight / (sigma * math.sqrt(2 * math.pi))
+
+
+class SaliencyMix(MixTransform):
+    """``x, soft = SaliencyMix(alpha=1.0, num_classes=100)(x, y)``"""
+
+    function = saliencymix

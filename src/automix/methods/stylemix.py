@@ -1,0 +1,235 @@
+"""StyleMix (Hong, Choi and Kim, CVPR 2021): content and style of two images are mixed separately.
+
+An encoder E gives features f_i, f_j; AdaIN gives the content of one the style of the other, f_ij. With the shares
+r_c = `lam` of the content and r_s of the style, both ~ Beta(alpha, alpha), a decoder D makes the image
+
+    x_mix = D(t f_i + (1 - r_c - r_s + t) f_j + (r_c - t) f_ij + (r_s - t) f_ji)
+    y_mix = lam' * y_i + (1 - lam') * y_j,    lam' = r * r_c + (1 - r) * r_s
+
+with t uniform where all four weights are in [0, 1], and r = 0.7: content says more about the class than style does.
+Whatever t is, the contents have the shares r_c, 1 - r_c and the styles r_s, 1 - r_s. Use it where a network should not
+lean on texture. It is dear: each batch goes, at 224 px, through VGG-19 up to relu4_1 and a decoder of the same size.
+Both must have been trained already and are given as files (`weights`) or as modules; nothing is downloaded.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from automix.checks import as_lam, check_batch, check_range, check_whole
+from automix.mixing import Mixed, MixedTarget, as_map, draw_index, draw_lam, draw_uniform, full_mask
+from automix.pixels import pixel_range
+from automix.task import MixTask
+from automix.transform import MixTransform
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's: torchvision's VGG-19 was trained with them
+FILES = ("encoder.safetensors", "decoder.safetensors")
+
+
+def stylemix(
+    x: Tensor,
+    y: Tensor,
+    alpha: float = 0.5,
+    *,
+    encoder: nn.Module,
+    decoder: nn.Module,
+    r: float = 0.7,
+    size: int = 224,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    lam: float | Tensor | None = None,
+    style_lam: float | Tensor | None = None,
+    t: float | Tensor | None = None,
+    index: Tensor | None = None,
+    per_sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Mixed:
+    """Mix images `x` and labels `y`; `lam` (content), `style_lam`, `t` and `index` are drawn unless given.
+
+    `encoder` takes pixels in [0, 1] to features (N, C, h, w), `decoder` brings them back; images smaller than `size`
+    are enlarged for them. `t` in [0, 1] is where between its bounds t lies. `mean` and `std` are what `x` was
+    normalised by; without them pixels are told from the range of the batch (pixels.py). Where both shares are 1, `x` is
+    given back as it is: through the two networks it would come back only nearly. The mask is constant, the label's lam.
+    """
+    check_batch(x, y)
+    check_range("r", r, 0, 1)
+    check_whole("size", size, 16)
+    content = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
+    style = draw_lam(x, alpha, lam=style_lam, per_sample=per_sample, generator=generator)
+    index = draw_index(x, index=index, generator=generator)
+    shape = torch.broadcast_shapes(content.shape, style.shape)
+    place = draw_uniform(x, shape, generator) if t is None else as_lam(t, len(x)).to(x.device)
+    label_lam = torch.lerp(style, content, r)  # r * content + (1 - r) * style, never beyond 1
+    scale = pixel_range(x, mean, std)
+    with torch.no_grad():
+        pixels = scale.to_pixels(x)
+        features = encoder(_enlarge(pixels, size).to(_type_of(encoder, pixels)))
+        decoded = decoder(mix_features(features, features[index], content, style, place)).to(pixels.dtype)
+        small = F.interpolate(decoded, x.shape[-2:], mode="bilinear", align_corners=False, antialias=True)
+    untouched = as_map((content == 1) & (style == 1))
+    mixed = torch.where(untouched, x, scale.from_pixels(small.clamp(0, 1), like=x))
+    return Mixed(mixed, MixedTarget(y, y[index], label_lam), full_mask(as_map(label_lam), x))
+
+
+def mix_features(f_i: Tensor, f_j: Tensor, content: Tensor, style: Tensor, place: Tensor) -> Tensor:
+    """The four combinations of content and style, weighted so that each has its share; `place` is t in its bounds."""
+    low, high = (content + style - 1).clamp(min=0), torch.minimum(content, style)
+    t = torch.lerp(low, high, place.to(low.dtype))
+    weights = (t, 1 - content - style + t, content - t, style - t)
+    parts = (f_i, f_j, adain(f_i, f_j), adain(f_j, f_i))
+    return torch.stack([as_map(w).to(part.dtype) * part for w, part in zip(weights, parts, strict=True)]).sum(dim=0)
+
+
+def adain(content: Tensor, style: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """The map `content` with each channel's mean and standard deviation of `style` (Huang and Belongie, 2017)."""
+
+    def statistics(z: Tensor) -> tuple[Tensor, Tensor]:
+        variance, mean = torch.var_mean(z, dim=(2, 3), correction=0, keepdim=True)
+        return mean, (variance + epsilon).sqrt()
+
+    (mean, deviation), (new_mean, new_deviation) = statistics(content), statistics(style)
+    return (content - mean) / deviation * new_deviation + new_mean
+
+
+def _enlarge(pixels: Tensor, size: int) -> Tensor:
+    """The shorter side to `size` at least, both to a multiple of 8: three times halved and doubled, it is itself."""
+    factor = max(1.0, size / min(pixels.shape[-2:]))
+    height, width = (8 * max(2, round(side * factor / 8)) for side in pixels.shape[-2:])
+    if (height, width) == tuple(pixels.shape[-2:]):
+        return pixels
+    return F.interpolate(pixels, (height, width), mode="bilinear", align_corners=False)
+
+
+def _type_of(network: nn.Module, otherwise: Tensor) -> torch.dtype:
+    return next(network.parameters(), otherwise).dtype
+
+
+# --- the networks ----------------------------------------------------------------------------------------------------
+
+
+def vgg_encoder() -> nn.Sequential:
+    """VGG-19 up to relu4_1 as AdaIN has it: borders reflected, colours normalised by a 1 x 1 convolution."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 3, 1)]
+    channels = 3
+    for width in (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512):
+        layers += [nn.MaxPool2d(2, ceil_mode=True)] if width == 0 else _convolution(channels, width)
+        channels = width or channels
+    return nn.Sequential(*layers)
+
+
+def vgg_decoder() -> nn.Sequential:
+    """The mirror image: convolutions in reverse, doubling for pooling, no ReLU at the end."""
+    layers: list[nn.Module] = []
+    channels = 512
+    for width in (256, 0, 256, 256, 256, 128, 0, 128, 64, 0, 64, 3):
+        layers += [nn.Upsample(scale_factor=2, mode="nearest")] if width == 0 else _convolution(channels, width)
+        channels = width or channels
+    return nn.Sequential(*layers[:-1])
+
+
+def _convolution(channels: int, width: int) -> list[nn.Module]:
+    return [nn.ReflectionPad2d(1), nn.Conv2d(channels, width, 3), nn.ReLU()]
+
+
+def load_networks(folder: str | Path) -> tuple[nn.Module, nn.Module]:
+    """Encoder and decoder from ``encoder.safetensors`` and ``decoder.safetensors`` in `folder`.
+
+    The encoder's file may be AdaIN's (vgg_normalised) or torchvision's VGG-19; layers after relu4_1 are not looked at.
+    """
+    paths = [Path(folder) / name for name in FILES]
+    read = [_read_convolutions(path) for path in paths]
+    if read[0] and read[0][0][0].shape[-1] == 3:  # torchvision's: colours are normalised before the network
+        read[0].insert(0, _normalising_convolution())
+    with torch.device("meta"):  # no memory, no random numbers: the tensors of the files take the places
+        encoder, decoder = vgg_encoder(), vgg_decoder()
+    for network, convolutions, path in zip((encoder, decoder), read, paths, strict=True):
+        _fill(network, convolutions, path)
+    return encoder, decoder
+
+
+def _read_convolutions(path: Path) -> list[tuple[Tensor, Tensor]]:
+    """Weight and bias of every numbered layer of the file, in order: ``0.weight`` or ``features.0.weight``."""
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"weights {path}: cannot be read as safetensors ({error})") from None
+    found = (re.fullmatch(r"((?:features\.)?(\d+))\.weight", name) for name in tensors)
+    layers = sorted((int(match[2]), match[1]) for match in found if match)
+    return [(tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for _, name in layers if f"{name}.bias" in tensors]
+
+
+def _normalising_convolution() -> tuple[Tensor, Tensor]:
+    mean, std = torch.tensor(MEAN, device="cpu"), torch.tensor(STD, device="cpu")
+    return torch.diag(1 / std).view(3, 3, 1, 1), -mean / std
+
+
+def _fill(network: nn.Sequential, convolutions: list[tuple[Tensor, Tensor]], path: Path) -> None:
+    places = [layer for layer in network if isinstance(layer, nn.Conv2d)]
+    shapes = [tuple(weight.shape) for weight, _ in convolutions[: len(places)]]
+    if shapes != [tuple(place.weight.shape) for place in places]:
+        raise ValueError(
+            f"weights {path}: its convolutions begin with {shapes[:3]}; "
+            "accepted are VGG-19 and, as decoder, its mirror image from relu4_1"
+        )
+    for place, (weight, bias) in zip(places, convolutions, strict=False):
+        place.weight, place.bias = (nn.Parameter(tensor.float(), requires_grad=False) for tensor in (weight, bias))
+    network.eval()
+
+
+def find_networks(
+    weights: str | Path | None, encoder: nn.Module | None, decoder: nn.Module | None
+) -> tuple[nn.Module, nn.Module]:
+    """The modules given, else those in the folder `weights`."""
+    if encoder is not None and decoder is not None and weights is None:
+        return encoder, decoder
+    if weights is None or encoder is not None or decoder is not None:
+        raise ValueError(
+            f"stylemix needs a trained VGG-19 encoder and its decoder: accepted are weights=DIR with {FILES[0]} and "
+            f"{FILES[1]}, or both modules as encoder= and decoder=; nothing is downloaded"
+        )
+    return load_networks(weights)
+
+
+def create_task(
+    model: nn.Module,
+    *,
+    weights: str | Path | None = None,
+    encoder: nn.Module | None = None,
+    decoder: nn.Module | None = None,
+    **options: Any,
+) -> MixTask:
+    """The task; `options` are those of `stylemix` and `MixTask`. The two networks are no part of its state."""
+    networks = find_networks(weights, encoder, decoder)
+
+    def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
+        encoder, decoder = (network.to(x.device) for network in networks)
+        return {"encoder": encoder, "decoder": decoder}
+
+    return MixTask(model, stylemix, look=look, **options)
+
+
+class StyleMix(MixTransform):
+    """``x, soft = StyleMix(num_classes=100, weights="adain")(x, y)``"""
+
+    function = stylemix
+
+    def __init__(
+        self,
+        alpha: float | None = None,
+        num_classes: int | None = None,
+        *,
+        weights: str | Path | None = None,
+        encoder: nn.Module | None = None,
+        decoder: nn.Module | None = None,
+        **options: Any,
+    ) -> None:
+        encoder, decoder = find_networks(weights, encoder, decoder)
+        super().__init__(alpha, num_classes, encoder=encoder, decoder=decoder, **options)
+        self.encoder, self.decoder = encoder, decoder  # so that `to` takes them along
