@@ -42,12 +42,12 @@ def main(names: list[str]) -> None:
         training_step(run, batches, Stop())
     classifier = run.task.deploy()
     token = automix.create_model("deit_tiny_patch16_224", num_classes=12, image_size=32, depth=2)
-    x, _ = run.data.loader.preview(8)
+    x, y = run.data.loader.preview(8)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names or [name for name in automix.methods() if name not in WITHOUT]:
         torch.manual_seed(0)
         task = automix.create_task(name, copy.deepcopy(token if name == "transmix" else classifier))
-        mixed_samples(task, x, run.data.loader.mean, run.data.loader.std, title=name).save(FOLDER / f"{name}.png")
+        mixed_samples(task, x, run.data.loader.mean, run.data.loader.std, title=name, y=y).save(FOLDER / f"{name}.png")
         print(f"{name}.png")
 
 

@@ -35,6 +35,21 @@ def few_iterations(x: Tensor) -> dict[str, Any]:
     return {"iterations": 3}
 
 
+def peaked(x: Tensor) -> dict[str, Any]:
+    """Saliency with clear peaks: on flat one, which noise has, masks of all ones are right and tell nothing."""
+    return {"saliency": x.float().norm(dim=1) ** 8}
+
+
+def peaked_of_five_classes(x: Tensor) -> dict[str, Any]:
+    return {**peaked(x), "num_classes": 5}
+
+
+def supervisor(x: Tensor) -> dict[str, Any]:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return {"model": HandWritten().to(x.dtype)}
+
+
 def small_vit() -> nn.Module:
     sizes = {"img_size": 16, "patch_size": 4, "depth": 2, "embed_dim": 24, "num_heads": 3}
     return timm.create_model(
@@ -60,10 +75,18 @@ TRAITS: dict[str, Traits] = {
     "attentivemix": Traits(further=attention, options={"layer": "body", "plus": True}),  # k = 6 is always the same lam
     "augmix": Traits(mixes=False, blends=False, batch_of_one=True),  # three views make three values
     "automix": Traits(options={"layer": "body"}),
+    "comixup": Traits(
+        further=peaked_of_five_classes,
+        blends=False,
+        pairs=False,
+        options={"beta": 0.0, "gamma": 0.02, "eta": 0.02},  # an untrained network's saliency is flat
+    ),
     "patchup": Traits(options={"layers": (0, "stem", "body"), "block": 3, "prob": 1.0}),  # two clean batches are alike
     "pixmix": Traits(mixes=False, blends=False),
+    "puzzlemix": Traits(further=peaked, blends=False, options={"beta": 0.1, "eta": 0.05}),  # blocks are moved
     "resizemix": Traits(blends=False),  # the partner is resized and moved
     "stylemix": Traits(blends=False, further=style, options=style_networks()),
+    "supermix": Traits(further=supervisor),
     "transmix": Traits(model=small_vit, batch_of_one=True),  # no BatchNorm in it
     "vanilla": Traits(mixes=False),
 }

@@ -21,7 +21,7 @@ def make(**options: Any) -> AutoMix:
 def drawn(task: AutoMix, x: Tensor) -> tuple[Pairs, Pairs]:
     """The pairs the task will draw in its next call."""
     generator = step_generator(task.seed, task.step)
-    return task._draw(x, generator), task._draw(x, generator)
+    return task.draw(x, generator), task.draw(x, generator)
 
 
 def grads(task: AutoMix) -> dict[str, Tensor | None]:
@@ -87,7 +87,7 @@ def test_a_step_is_algorithm_1_written_out() -> None:
 def test_the_second_loss_is_mixups_on_a_third_draw() -> None:
     task, (x, y) = make(norm=group_norm), batch()
     generator = step_generator(task.seed, task.step)
-    pairs = [task._draw(x, generator) for _ in "qkm"][2]
+    pairs = [task.draw(x, generator) for _ in "qkm"][2]
     logits = task.student(blend(x, pairs.index, pairs.lam))
     expected = pairs.lam * F.cross_entropy(logits, y) + (1 - pairs.lam) * F.cross_entropy(logits, y[pairs.index])
     torch.testing.assert_close(task(x, y).metrics["loss_mixup"], expected.detach())

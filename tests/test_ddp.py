@@ -49,7 +49,7 @@ def one_process_pairs(task: AutoMix, x: torch.Tensor, which: int) -> Pairs:
     for rank in (0, 1):
         generator = step_generator(0, 0, rank)
         shard = x[rank::2]
-        drawn = [task._draw(shard, generator) for _ in range(2)][which]
+        drawn = [task.draw(shard, generator) for _ in range(2)][which]
         lam[rank::2] = drawn.lam
         index[rank::2] = drawn.index * 2 + rank
     return Pairs(lam, index)

@@ -130,7 +130,7 @@ def test_gradient_norms_of_parts_make_up_the_whole() -> None:
 
 
 def draw(path: Path, task: automix.Task, x: Tensor, column: int) -> None:
-    add_to_strip(path, task, x, MEAN, STD, column=column, columns=3, name=f"epoch {column}")
+    add_to_strip(path, task, x, torch.arange(len(x)), MEAN, STD, column=column, columns=3, name=f"epoch {column}")
 
 
 def test_a_strip_keeps_its_columns_and_draws_over_what_is_drawn_again(tmp_path: Path) -> None:

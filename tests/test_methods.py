@@ -80,7 +80,7 @@ def test_given_lam_and_index_are_used(name: str) -> None:
     x, y = batch()
     index = torch.tensor([1, 2, 3, 4, 5, 0])
     mixed = run(name, x, y, lam=0.75, index=index)
-    assert torch.equal(mixed.target.y_b, y[index])
+    assert not traits(name).pairs or torch.equal(mixed.target.y_b, y[index])
     lam = torch.tensor([1.0, 0.9, 0.5, 0.2, 0.1, 0.0])
     per_sample = run(name, x, y, lam=lam, index=index)
     assert per_sample.target.lam.shape == (6,)

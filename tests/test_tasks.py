@@ -169,7 +169,7 @@ def test_mix_shows_what_the_task_would_train_on(name: str) -> None:
     task = make(name)
     mixed = task.mix(x, lam=0.4)
     assert mixed.x.shape == x.shape
-    assert torch.equal(mixed.target.y_a, torch.arange(6))
+    assert not traits(name).pairs or torch.equal(mixed.target.y_a, torch.arange(6))
     with pytest.raises(ValueError, match="x has shape"):
         task.mix(x[0])
 

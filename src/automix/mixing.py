@@ -23,12 +23,14 @@ class MixedTarget:
     """The label of a mixed batch: `y_a` with weight `lam`, `y_b` with weight ``1 - lam``.
 
     Labels are class indices (N,), soft rows (N, C) of a floating type, or multi-label rows (N, C) of bool or integers.
-    `lam` is one number for the batch, shape (), or one per sample, shape (N,).
+    `lam` is one number for the batch, shape (), or one per sample, shape (N,). The label of more than two images is rows
+    mixed already, as `y_a` and `y_b` both; `multi_label` says that they come from multi-label rows.
     """
 
     y_a: Tensor
     y_b: Tensor
     lam: Tensor
+    multi_label: bool = False
 
     @classmethod
     def clean(cls, y: Tensor) -> "MixedTarget":
@@ -37,7 +39,8 @@ class MixedTarget:
 
     def loss(self, logits: Tensor) -> Tensor:
         """The loss that fits the labels: `bce` for multi-label rows, `cross_entropy` for the others."""
-        return self.bce(logits) if is_multi_label(self.y_a) else self.cross_entropy(logits)
+        several = self.multi_label or is_multi_label(self.y_a)
+        return self.bce(logits) if several else self.cross_entropy(logits)
 
     def cross_entropy(self, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Mixup cross-entropy (Eq. 2): the mean over samples of lam * CE(y_a) + (1 - lam) * CE(y_b).
@@ -151,13 +154,19 @@ def draw_lam(
 ) -> Tensor:
     """lam ~ Beta(alpha, alpha), one for the batch or one per sample; a given `lam` is checked and used as it is."""
     check_alpha(alpha)
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     if lam is not None:
-        return as_lam(lam, len(x)).to(device=x.device, dtype=dtype)
+        return as_lam(lam, len(x)).to(
+            device=x.device, dtype=torch.float64 if x.dtype == torch.float64 else torch.float32
+        )
     # A pair of Dirichlet(alpha, alpha) is (lam, 1 - lam); torch.distributions.Beta cannot take a generator.
-    shape = (len(x), 2) if per_sample else (2,)
-    concentration = torch.full(shape, alpha, dtype=dtype, device=_device(generator))
-    return torch._sample_dirichlet(concentration, generator)[..., 0].to(x.device)
+    return draw_dirichlet(x, (len(x), 2) if per_sample else (2,), alpha, generator)[..., 0]
+
+
+def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: torch.Generator | None = None) -> Tensor:
+    """Weights with sum 1 over the last axis, on the device of `x`."""
+    check_alpha(alpha)
+    concentration = torch.full(shape, alpha, dtype=at_least_float32(x).dtype, device=_device(generator))
+    return torch._sample_dirichlet(concentration, generator).to(x.device)
 
 
 def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:

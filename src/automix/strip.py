@@ -15,15 +15,15 @@ LAM = 0.5
 
 
 def add_to_strip(
-    path: Path, task: Task, x: Tensor, mean: Tensor, std: Tensor, *, column: int, columns: int, name: str
+    path: Path, task: Task, x: Tensor, y: Tensor, mean: Tensor, std: Tensor, *, column: int, columns: int, name: str
 ) -> None:
-    """Draw what `task` makes of the first images of `x` as `column` out of `columns` into the picture at `path`.
+    """Draw what `task` makes of images `x` of classes `y` as `column` out of `columns` into the picture at `path`.
 
     The place of a column depends on nothing but its number, so that a resumed run draws over what it draws again.
     """
-    x = x[: PAIRS + 1]
+    x, y = x[: PAIRS + 1], y[: PAIRS + 1]
     index = torch.arange(len(x), device=x.device).roll(1)
-    mixed = task.mix(x, lam=LAM, index=index)
+    mixed = task.mix(x, y, lam=LAM, index=index)
     images, partners, blends = (to_pixels(tensor[1:], mean, std) for tensor in (x, x[index], mixed.x))
     masks = mixed.mask[1:]
 

@@ -29,22 +29,24 @@ def run(arguments: list[str]) -> None:
     given = parse(parser, arguments)
     first, *images = [Path(source) for source in given.sources]
     if (first / "config.yaml").is_file():
-        task, x, mean, std = _from_run(first, images)
+        task, x, y, mean, std = _from_run(first, images)
     else:
         task, x, mean, std = _from_images([first, *images], given.method, given.size)
-    picture = mixed_samples(task, x, mean, std, lams=given.lams)
+        y = None
+    picture = mixed_samples(task, x, mean, std, lams=given.lams, y=y)
     picture.save(given.out)
     sys.stdout.write(f"{given.out}: {len(x)} pairs, lam {', '.join(f'{lam:g}' for lam in given.lams)}\n")
 
 
-def _from_run(folder: Path, images: list[Path]) -> tuple[Task, Tensor, Tensor, Tensor]:
+def _from_run(folder: Path, images: list[Path]) -> tuple[Task, Tensor, Tensor | None, Tensor, Tensor]:
     from automix.engine.load import load_task, preview
 
     task, card, config = load_task(folder)
     mean, std = torch.tensor(card.mean), torch.tensor(card.std)
     if not images:
-        return task, preview(config), mean, std
-    return task, _normalised(_read(images, card.image_size), mean, std), mean, std
+        x, y = preview(config)
+        return task, x, y, mean, std
+    return task, _normalised(_read(images, card.image_size), mean, std), None, mean, std
 
 
 def _from_images(images: list[Path], method: str, size: int) -> tuple[Task, Tensor, Tensor, Tensor]:

@@ -24,6 +24,6 @@ def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
     return task, card, config
 
 
-def preview(config: TrainConfig, count: int = 8) -> Tensor:
-    """Test images of the run's dataset, of as many classes as possible, normalised."""
-    return build_data(config, Processes()).loader.preview(count)[0]
+def preview(config: TrainConfig, count: int = 8) -> tuple[Tensor, Tensor]:
+    """Test images of the run's dataset, of as many classes as possible, normalised, and their classes."""
+    return build_data(config, Processes()).loader.preview(count)

@@ -97,22 +97,23 @@ class RunLog:
         """Mixed samples and masks of a few test images, as the task mixes now."""
         if not self.active:
             return
-        x, _ = run.data.loader.preview(8)
         loader = run.data.loader
-        picture = mixed_samples(
-            run.task, x.to(run.device), loader.mean, loader.std, title=f"{run.config.method}, epoch {epoch}"
-        )
+        x, y = (tensor.to(run.device) for tensor in loader.preview(8))
+        title = f"{run.config.method}, epoch {epoch}"
+        picture = mixed_samples(run.task, x, loader.mean, loader.std, title=title, y=y)
         folder = run.folder / "pictures"
         folder.mkdir(exist_ok=True)
         picture.save(folder / f"epoch-{epoch:04d}.png")
+        every = run.epochs_between_pictures
         add_to_strip(
             folder / "over-time.png",
             run.task,
-            x.to(run.device),
+            x,
+            y,
             loader.mean,
             loader.std,
-            column=epoch // run.epochs_between_pictures,
-            columns=run.config.settings.epochs // run.epochs_between_pictures + 1,
+            column=epoch // every,
+            columns=run.config.settings.epochs // every + 1,
             name=f"epoch {epoch}",
         )
 

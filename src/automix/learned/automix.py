@@ -106,7 +106,7 @@ class AutoMix(Task):
         self.per_sample = per_sample
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
-        q, k = (self._draw(x, generator) for _ in "qk")
+        q, k = (self.draw(x, generator) for _ in "qk")
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
         return self._momentum_step(x, y, q, k, generator)
@@ -118,10 +118,16 @@ class AutoMix(Task):
             mixed_q = self._mix(x, y, z, q, generator)
         losses, logits = self._classification_losses(x, y, mixed_q, generator)
         if any(parameter.requires_grad for parameter in self.mix_block.parameters()):
-            mixed_k = self._mix(x, y, z, k, generator)
-            losses["loss_generation"] = self.criterion(mixed_k.target, self.teacher(mixed_k.x))
-            losses |= self._lambda_loss(mixed_k)
+            losses |= self.generation_losses(x, y, z, k, generator)
         return step_output(losses, logits, mixed_q.target, _mask_metrics(mixed_q))
+
+    def generation_losses(
+        self, x: Tensor, y: Tensor, z: Tensor, pairs: Pairs, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """The Mix Block's terms (Eq. 8): l_MCE of the teacher on its samples, and l_lambda."""
+        assert self.teacher is not None
+        mixed = self._mix(x, y, z, pairs, generator)
+        return {"loss_generation": self.criterion(mixed.target, self.teacher(mixed.x)), **self._lambda_loss(mixed)}
 
     def _joint_step(self, x: Tensor, y: Tensor, pairs: Pairs, generator: torch.Generator) -> StepOutput:
         with batch_norm_hint(x):
@@ -161,20 +167,21 @@ class AutoMix(Task):
         mask = torch.where(as_map(extreme), as_map(lam).to(mask.dtype), mask)
         return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask)
 
-    def _draw(
+    def draw(
         self,
         x: Tensor,
         generator: torch.Generator,
         lam: float | Tensor | None = None,
         index: Tensor | None = None,
     ) -> Pairs:
+        """Partners and lam for a batch; what is given stays."""
         lam = draw_lam(x, self.alpha, lam=lam, per_sample=self.per_sample, generator=generator)
         return Pairs(lam, draw_index(x, index=index, generator=generator))
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
     ) -> Mixed:
-        pairs = self._draw(x, generator, lam, index)
+        pairs = self.draw(x, generator, lam, index)
         with eval_mode(self.classifier):
             z = self.tap(self.classifier, x)
         return self._mix(x, y, z, pairs, generator)

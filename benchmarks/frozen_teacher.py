@@ -1,0 +1,93 @@
+"""Forms of the Mix Block alone: each learns for a few steps against the frozen classifier of a finished run.
+
+    python benchmarks/frozen_teacher.py RUN [--steps 200]
+
+What the classifier's loss on mixed samples comes down to, and how often it recognises one (top-1) or both (top-2) of
+two test images in them at lam 0.5; Mixup's and CutMix's samples of the same pairs stand beside it. Without a student
+there is no doubt whether a difference is the block's.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from automix import AutoMix, Mixed, cutmix, mixup
+from automix.engine.build import build_data
+from automix.engine.load import load_task
+from automix.engine.processes import Processes
+from automix.learned.instruments import examine
+from automix.mixing import step_generator
+
+FORMS: dict[str, dict[str, Any]] = {
+    "the paper's": {"paper": True},
+    "normalised": {"paper": True, "normalize": True},
+    "normalised, exact mean": {"local": False},
+    "normalised, exact mean, local (the default)": {},
+    "the default, bilinear": {"upsampling": "bilinear"},
+    "the default, layer 2": {"layer": 2},
+    "the default, block_lr 0.3": {"block_lr": 0.3},
+    "the default, block_lr 3": {"block_lr": 3.0},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--steps", type=int, default=200)
+    arguments = parser.parse_args()
+    trained, _, config = load_task(arguments.run)
+    loader = build_data(config, Processes()).loader
+    x, y = loader.preview(400)
+    index = torch.arange(len(x)).roll(1)
+    print("| samples | loss at lam 0.5 | top-1 % | top-2 % | spread at 0.5 | mean at 0.2, 0.8 |\n" + "| --- " * 6 + "|")
+
+    def loss(task: AutoMix, mixed: Mixed) -> float:
+        with torch.no_grad():
+            return float(mixed.target.loss(task.classifier(mixed.x)))
+
+    for name, options in FORMS.items():
+        torch.manual_seed(0)
+        task = AutoMix(trained.deploy(), **options)
+        task.train()
+        learn(task, loader.batches(0, arguments.steps), arguments.steps)
+        numbers = examine(task, x, y)
+        if name == "the paper's":
+            plain = {
+                "Mixup": mixup(x, y, lam=0.5, index=index),
+                "CutMix": cutmix(x, y, lam=0.5, index=index, generator=step_generator(0, 0)),
+            }
+            for other, mixed in plain.items():
+                found = (numbers[f"{top}_on_{other.lower()}"] for top in ("top1", "top2"))
+                print(f"| {other} | {loss(task, mixed):.3f} | " + " | ".join(f"{one:.1f}" for one in found) + " | | |")
+        values = (numbers[key] for key in ("top1_on_mixed", "top2_on_mixed"))
+        means = ", ".join(f"{numbers[f'mask_mean_at_{lam}']:.2f}" for lam in (0.2, 0.8))
+        print(
+            f"| {name} | {loss(task, task.mix(x, y, lam=0.5, index=index)):.3f} | "
+            + " | ".join(f"{one:.1f}" for one in values)
+            + f" | {numbers['mask_spread_at_0.5']:.2f} | {means} |",
+            flush=True,
+        )
+
+
+def learn(task: AutoMix, batches: Any, steps: int) -> None:
+    """SGD on the Mix Block alone, 0.1 times its block_lr, with a cosine to 0."""
+    (group,) = (group for group in task.param_groups(lr=0.1) if group["name"] == "mix_block")
+    optimizer = torch.optim.SGD([group], momentum=0.9, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        x, y = next(batches)
+        generator = step_generator(task.seed, task.step)
+        with torch.no_grad():
+            z = task.tap(task.classifier, x)
+        losses = task.generation_losses(x, y, z, task.draw(x, generator), generator)
+        optimizer.zero_grad()
+        torch.stack(list(losses.values())).sum().backward()
+        optimizer.step()
+        schedule.step()
+        task.step += 1
+
+
+if __name__ == "__main__":
+    main()

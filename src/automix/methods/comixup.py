@@ -1,0 +1,279 @@
+"""Co-Mixup (Kim et al., 2021): a whole sub-batch is mixed at once, each output from any number of its images.
+
+m images become m outputs. In block i of a g x g grid output j shows one image; with o_jk the number of blocks in which
+output j shows image k, sal_k the saliency of its blocks (sum 1) and n = g^2, the outputs have the least
+
+    F = - sum over outputs and blocks of the saliency that is shown
+        + beta / n   * pairs of neighbouring blocks that show different images          coherence
+        + gamma / n  * sum over j != j', k of o_jk o_j'k                                diversity: outputs share little
+        - eta / n    * sum over outputs and blocks of log p_k                           prior of the images
+
+where a product counts only if the other outputs together use image k in more than tau n blocks. As in the original, F
+is lowered for one output after another: the others fixed, diversity is linear in its blocks, and what remains is a
+Potts problem, here solved for all sub-batches at once by min-sum messages. The label is the sum of the labels shown,
+each with its area.
+
+`lam` has no place in the original: there p ~ Dirichlet(alpha) is one draw for a sub-batch, and so it is here unless
+`lam` is given. Then p = lam for an output's own image (output j is sample j's) and the draw is shared by the others.
+Left out are the original's half-and-half blocks, its second pass against equal outputs and its distance between images
+(weight 0.001). Ours alone is that outputs change seats, so that the one in place j shows much of image j. For small
+images and long schedules; a step costs two to three plain ones, most of it for the saliency.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from automix.checks import check_alpha, check_at_least, check_batch, check_classes, check_whole
+from automix.mixing import (
+    Mixed,
+    MixedTarget,
+    at_least_float32,
+    draw_dirichlet,
+    draw_index,
+    draw_lam,
+    draw_uniform,
+    is_multi_label,
+)
+from automix.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
+from automix.task import MixTask, Task
+
+ROUNDS = 4  # over the outputs
+NEVER = 1e4  # the cost of what must not be chosen
+
+
+def comixup(
+    x: Tensor,
+    y: Tensor,
+    alpha: float = 2.0,
+    *,
+    saliency: Tensor | None = None,
+    num_classes: int | None = None,
+    m: int = 20,
+    grid: int = 4,
+    beta: float = 0.32,
+    gamma: float = 1.0,
+    eta: float = 0.05,
+    tau: float = 0.83,
+    lam: float | Tensor | None = None,
+    index: Tensor | None = None,
+    per_sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Mixed:
+    """Mix images `x` and labels `y` in sub-batches of at most `m`; `index`, a permutation, is the order of dealing.
+
+    `saliency` (N, H, W) says how much each pixel matters; class indices need `num_classes`. The prior of the images is
+    drawn, for each output with `per_sample`; `lam` is the prior of its own image, and 1 gives the image back. The
+    target's rows say what an output shows; its lam, and the mask, are the share of the output's own image.
+    """
+    check_batch(x, y)
+    saliency = check_saliency(saliency, x)
+    _check_options(alpha, m, grid, beta, gamma, eta, tau)
+    rows = _rows(y, num_classes)
+    index = draw_index(x, index=index, generator=generator)
+    deal = Deal(index, m)
+    size = (x.shape[-2], x.shape[-1])
+    grid = min(grid, *size)
+
+    batches, slots = deal.shape
+    prior = draw_dirichlet(x, (batches, slots if per_sample else 1, slots), alpha, generator)
+    fixed = ~deal.real
+    if lam is not None:
+        given = deal.hand_out(draw_lam(x, alpha, lam=lam).expand(len(x)))
+        prior = _own_first(prior, given)
+        fixed = fixed | (given == 1)
+    sal = deal.hand_out(pool(saliency, grid))
+    cost = -sal.unsqueeze(1) - eta / grid**2 * (prior.to(sal.dtype) + 1e-8).log()[..., None, None]
+    cost = torch.where(deal.real[:, None, :, None, None], cost, NEVER)
+    images = deal.real.sum(dim=1).reshape(-1, 1, 1, 1)
+    start = (draw_uniform(x, (batches, slots, grid, grid), generator) * images).long()
+    labels = choose_images(cost, start, fixed, beta / grid**2, gamma / grid**2, tau * grid**2)
+
+    numbers = deal.slots.gather(1, labels.flatten(1)).view_as(labels)
+    shown = blocks_to_pixels(deal.collect(numbers), size)  # (N, H, W): the image that each pixel is from
+    own = torch.arange(len(x), device=x.device).reshape(-1, 1, 1)
+    mask = (shown == own).unsqueeze(1).to(at_least_float32(x).dtype)
+    shares = torch.zeros(len(x), len(x), device=x.device, dtype=rows.dtype)
+    shares.scatter_add_(1, shown.flatten(1), torch.full_like(shown, 1, dtype=rows.dtype).flatten(1))
+    mixed_rows = shares @ rows / (size[0] * size[1])
+    target = MixedTarget(mixed_rows, mixed_rows, mask.mean(dim=(1, 2, 3)), multi_label=is_multi_label(y))
+    return Mixed(_take(x, shown), target, mask)
+
+
+def _check_options(alpha: float, m: int, grid: int, beta: float, gamma: float, eta: float, tau: float) -> None:
+    check_alpha(alpha)
+    check_whole("m", m, 1)
+    check_whole("grid", grid, 1)
+    for name, value in (("beta", beta), ("gamma", gamma), ("eta", eta), ("tau", tau)):
+        check_at_least(name, value, 0)
+
+
+def _rows(y: Tensor, num_classes: int | None) -> Tensor:
+    if y.ndim == 2:
+        return at_least_float32(y)
+    if num_classes is None:
+        raise ValueError("num_classes is missing: class indices need it to become rows")
+    check_classes(y, num_classes)
+    return F.one_hot(y.long(), num_classes).float()
+
+
+def _take(x: Tensor, shown: Tensor) -> Tensor:
+    """Images (N, C, H, W) whose pixels are those of the images `shown` (N, H, W) at the same place."""
+    rows, columns = (torch.arange(side, device=x.device) for side in shown.shape[1:])
+    mixed = x.permute(0, 2, 3, 1)[shown, rows[:, None], columns]
+    return torch.empty_like(x).copy_(mixed.permute(0, 3, 1, 2))  # in the memory format of x
+
+
+# --- sub-batches -----------------------------------------------------------------------------------------------------
+
+
+class Deal:
+    """How a batch is dealt, like cards, into as few sub-batches of at most `most` images as there must be.
+
+    `slots` (S, M) are the numbers of the images; `real` says where there is one, for the last slots of some are empty.
+    """
+
+    def __init__(self, order: Tensor, most: int) -> None:
+        batches = -(-len(order) // most)
+        place = torch.arange(-(-len(order) // batches) * batches, device=order.device).reshape(-1, batches).T
+        self.shape = (batches, place.shape[1])
+        self.real = place < len(order)
+        self.slots = order[place.clamp(max=len(order) - 1)]
+        self.place = order.argsort()  # of each image
+
+    def hand_out(self, values: Tensor) -> Tensor:
+        """(N, ...) to (S, M, ...)"""
+        return values[self.slots]
+
+    def collect(self, values: Tensor) -> Tensor:
+        """(S, M, ...) to (N, ...), in the order of the batch."""
+        return values[self.place % self.shape[0], self.place // self.shape[0]]
+
+
+def _own_first(prior: Tensor, lam: Tensor) -> Tensor:
+    """The prior of each output (S, M, M) with `lam` (S, M) for its own image; the others share the rest as before."""
+    own = torch.eye(prior.shape[-1], dtype=torch.bool, device=prior.device)
+    others = prior.masked_fill(own, 0)
+    others = others / others.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(prior.dtype).tiny)
+    lam = lam.unsqueeze(-1).to(prior.dtype)
+    return torch.where(own, lam, (1 - lam) * others)
+
+
+# --- the outputs -----------------------------------------------------------------------------------------------------
+
+
+def objective(cost: Tensor, labels: Tensor, beta: float, gamma: float, tau: float = 0.0) -> Tensor:
+    """F of each sub-batch for `labels` (S, M, g, g), images in blocks, and `cost` (S, M or 1, M, g, g) of showing it.
+
+    Factors are per block: beta and gamma of the paper divided by n, tau multiplied by n.
+    """
+    shown = _one_hot(labels, cost.shape[2])
+    single = (cost * shown).sum(dim=(1, 2, 3, 4))
+    pairs = (labels.diff(dim=-1) != 0).sum(dim=(1, 2, 3)) + (labels.diff(dim=-2) != 0).sum(dim=(1, 2, 3))
+    used = shown.sum(dim=(3, 4))  # o
+    others = used.sum(dim=1, keepdim=True) - used
+    return single + beta * pairs + gamma * (used * others * (others > tau)).sum(dim=(1, 2))
+
+
+def choose_images(cost: Tensor, labels: Tensor, fixed: Tensor, beta: float, gamma: float, tau: float) -> Tensor:
+    """Lower `objective` from `labels` on, one output after another; outputs that are `fixed` (S, M) show themselves.
+
+    After the first round the outputs change seats, so that each shows much of its own image.
+    """
+    outputs, images = labels.shape[1], cost.shape[2]
+    own = torch.arange(outputs, device=labels.device).reshape(1, -1, 1, 1)
+    labels = torch.where(fixed[..., None, None], own, labels)
+    costs = cost.expand(-1, outputs, -1, -1, -1).unbind(1)
+    for round_ in range(ROUNDS):
+        if round_ == 1:
+            seats = seat(_one_hot(labels, images).sum(dim=(3, 4)), fixed)
+            labels = labels.gather(1, seats[..., None, None].expand_as(labels))
+        used = _one_hot(labels, images).sum(dim=(3, 4))
+        total, chosen = used.sum(dim=1), []
+        for j in range(outputs):
+            others = total - used[:, j]
+            # twice: what this output pays for the others, and they for it
+            crowded = 2 * gamma * others * (others > tau)
+            now = least_potts(costs[j] + crowded[..., None, None], beta, labels[:, j])
+            chosen.append(torch.where(fixed[:, j, None, None], labels[:, j], now))
+            total = others + _one_hot(chosen[j], images).sum(dim=(2, 3))
+        labels = torch.stack(chosen, dim=1)
+    return labels
+
+
+def seat(used: Tensor, fixed: Tensor) -> Tensor:
+    """For each image the output that is seated there, (S, M), greedily by the blocks in which outputs show images."""
+    number = used.shape[1]
+    place = torch.arange(number, device=used.device)
+    score = used + NEVER * torch.diag_embed(fixed.to(used.dtype))
+    seats = torch.zeros_like(fixed, dtype=torch.long)
+    for _ in range(number):
+        best = score.flatten(1).argmax(dim=1, keepdim=True)
+        output, image = best // number, best % number
+        seats.scatter_(1, image, output)
+        taken = (place == output).unsqueeze(2) | (place == image).unsqueeze(1)
+        score = score.masked_fill(taken, -1)
+    return seats
+
+
+def _one_hot(labels: Tensor, number: int) -> Tensor:
+    """(..., g, g) to (..., number, g, g), 1 where the label is the position."""
+    return (labels.unsqueeze(-3) == torch.arange(number, device=labels.device).reshape(-1, 1, 1)).float()
+
+
+def potts(cost: Tensor, beta: float, labels: Tensor) -> Tensor:
+    """The cost (B, L, g, g) of `labels` (B, K, g, g), for each of K proposals, plus beta for neighbours that differ."""
+    single = cost.gather(1, labels).sum(dim=(2, 3))
+    pairs = (labels.diff(dim=-1) != 0).sum(dim=(2, 3)) + (labels.diff(dim=-2) != 0).sum(dim=(2, 3))
+    return single + beta * pairs
+
+
+def least_potts(cost: Tensor, beta: float, before: Tensor) -> Tensor:
+    """Labels (B, g, g) of (nearly) least `potts`, by min-sum messages between neighbours; never worse than `before`.
+
+    A message says, for each label, what it would cost the sender: the sender's own cost of it, or beta more than its
+    best label.
+    """
+    size, number, grid, _ = cost.shape
+    senders, there = _neighbours(grid, cost.device)
+    single = cost.flatten(2).unsqueeze(2)
+    heard = torch.zeros((), device=cost.device).expand(size, number, 4, grid**2)  # by each block, from four sides
+    for _ in range(2 * grid):
+        known = single + heard.sum(dim=2, keepdim=True) - heard  # of the other three sides, to tell the fourth
+        said = (known - known.amin(dim=1, keepdim=True)).clamp_(max=beta)
+        heard = said.flatten(2)[..., senders].view_as(said) * there
+    belief = (single + heard.sum(dim=2, keepdim=True)).view_as(cost)
+    one_image = cost.sum(dim=(2, 3)).argmin(dim=1).reshape(-1, 1, 1).expand_as(before)
+    proposals = torch.stack([belief.argmin(dim=1), one_image, before], dim=1)
+    best = potts(cost, beta, proposals).argmin(dim=1)
+    return proposals[torch.arange(size, device=cost.device), best]
+
+
+@lru_cache(maxsize=32)
+def _neighbours(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Whom a block hears from above, below, left and right: positions among 4 n messages, and whether there is one."""
+    row, column = torch.arange(grid**2, device=device) // grid, torch.arange(grid**2, device=device) % grid
+    senders, there = [], []
+    for down, right, told in ((-1, 0, 1), (1, 0, 0), (0, -1, 3), (0, 1, 2)):  # the block above tells the one below, ...
+        r, c = row + down, column + right
+        there.append((r >= 0) & (r < grid) & (c >= 0) & (c < grid))
+        senders.append(told * grid**2 + r.clamp(0, grid - 1) * grid + c.clamp(0, grid - 1))
+    return torch.cat(senders), torch.stack(there)
+
+
+# --- the task --------------------------------------------------------------------------------------------------------
+
+
+def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """The saliency and the number of classes. Task.mix numbers images without labels: there may be more of them."""
+    saliency, logits = input_saliency(task.classifier, x, y)
+    numbers = 0 if torch.is_grad_enabled() else len(x)  # Task.mix does without gradients
+    return {"saliency": saliency, "num_classes": max(logits.shape[1], numbers)}
+
+
+def create_task(model: nn.Module, **options: Any) -> Task:
+    """The saliency is that of the teacher, if there is one, else of the student, in eval mode."""
+    return MixTask(model, comixup, look=look, **options)

@@ -1,0 +1,183 @@
+"""SuperMix (Dabouei et al., 2021): masks are optimised until a network sees every image in the mixture.
+
+k images get weights w ~ Dirichlet(alpha) (k = 2: lam and 1 - lam) and masks that sum to 1 in every pixel, the softmax
+of k smooth maps. From equal masks, a few Newton-like steps lower, for each sample,
+
+    KL( sum_j w_j class_j || network(x_mix) ) + sparsity * mean( s (1 - s) )
+
+where class_j is the network's own answer to image j and the second term makes masks choose. A step goes along the
+gradient, smoothed by a Gaussian, as far as would bring the loss to 0 were it linear. After its first step a sample is
+left as it is once the k classes are the network's first k answers. Gradients flow to the masks only.
+
+lam pulls through the network's answer alone, so that the mean of a mask follows it loosely, and the label follows the
+masks really found (lam = 1 gives the image back all the same). A method of distillation: it needs a network that knows
+its classes, a teacher or ``ema=True`` and some training. Costs a forward pass and, for each of `steps`, a forward pass
+and one backward to the images; the original takes up to 50 of them and drops the samples that fail.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from automix.checks import check_at_least, check_batch, check_classes, check_whole
+from automix.mixing import (
+    Mixed,
+    MixedTarget,
+    at_least_float32,
+    blend,
+    draw_dirichlet,
+    draw_index,
+    draw_lam,
+    is_multi_label,
+)
+from automix.task import MixTask, Task, eval_mode
+from automix.transform import MixTransform
+
+CELLS = 16  # per side of a mask before it is enlarged, as in the original
+LONGEST = 2000.0  # of the steps' factors, as in the original
+
+
+def supermix(
+    x: Tensor,
+    y: Tensor,
+    alpha: float = 3.0,
+    *,
+    model: Callable[[Tensor], Tensor] | None = None,
+    k: int = 2,
+    steps: int = 3,
+    sigma: float = 2.0,
+    sparsity: float = 25.0,
+    lam: float | Tensor | None = None,
+    index: Tensor | None = None,
+    per_sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Mixed:
+    """Mix images `x` and labels `y` so that `model`, a classifier, sees all; `lam` and `index` are drawn unless given.
+
+    The images of sample i are i, index[i], index[index[i]], ...: `k` of them. `lam` is the weight of the first one.
+    `sigma` is in pixels of a 32 px image. With k = 2 the target has y_a and y_b, with more it has rows.
+    """
+    check_batch(x, y)
+    if model is None:
+        raise ValueError("model is missing: accepted is a classifier that turns images into logits (N, num_classes)")
+    _check_options(k, steps, sigma, sparsity)
+    weights = draw_weights(x, alpha, k, lam, per_sample, generator)
+    index = draw_index(x, index=index, generator=generator)
+    members = [torch.arange(len(x), device=x.device)]
+    for _ in range(k - 1):
+        members.append(index[members[-1]])
+
+    with eval_mode(model) if isinstance(model, nn.Module) else nullcontext():
+        with torch.no_grad():
+            answers = model(x)
+        classes = torch.stack([answers.argmax(dim=1)[member] for member in members], dim=1)
+        images = torch.stack([x[member] for member in members], dim=1)
+        masks = find_masks(model, images, weights, classes, answers.shape[1], steps, sigma, sparsity)
+    certain = (weights == 1)[..., None, None]
+    masks = torch.where(certain.any(dim=1, keepdim=True), certain.to(masks.dtype), masks)
+    shares = masks.mean(dim=(2, 3))
+    if k == 2:
+        return Mixed(blend(x, index, masks[:, :1]), MixedTarget(y, y[index], shares[:, 0]), masks[:, :1])
+    mixed = (masks.unsqueeze(2).to(x.dtype) * images).sum(dim=1)
+    mixed = torch.empty_like(x).copy_(mixed)  # in the memory format of x
+    if y.ndim == 1:
+        check_classes(y, answers.shape[1])
+    known = at_least_float32(F.one_hot(y.long(), answers.shape[1]) if y.ndim == 1 else y)
+    rows = torch.stack([share.unsqueeze(1) * known[of] for share, of in zip(shares.T, members, strict=True)]).sum(dim=0)
+    target = MixedTarget(rows, rows, shares[:, 0], multi_label=is_multi_label(y))
+    return Mixed(mixed, target, masks[:, :1])
+
+
+def _check_options(k: int, steps: int, sigma: float, sparsity: float) -> None:
+    check_whole("k", k, 2)
+    check_whole("steps", steps, 1)
+    for name, value in (("sigma", sigma), ("sparsity", sparsity)):
+        check_at_least(name, value, 0)
+
+
+def draw_weights(
+    x: Tensor, alpha: float, k: int, lam: float | Tensor | None, per_sample: bool, generator: torch.Generator | None
+) -> Tensor:
+    """The weights (N, k) of the images in a sample; a given `lam` is that of the first, the others share the rest."""
+    if k == 2:
+        first = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
+        return torch.stack([first, 1 - first], dim=-1).expand(len(x), 2)
+    weights = draw_dirichlet(x, (len(x) if per_sample else 1, k), alpha, generator)
+    if lam is not None:
+        first = draw_lam(x, alpha, lam=lam).reshape(-1, 1)
+        others = weights[:, 1:] / weights[:, 1:].sum(dim=1, keepdim=True)
+        weights = torch.cat([first.expand(len(x), 1), ((1 - first) * others).expand(len(x), -1)], dim=1)
+    return weights.expand(len(x), k)
+
+
+def find_masks(
+    model: Callable[[Tensor], Tensor],
+    images: Tensor,
+    weights: Tensor,
+    classes: Tensor,
+    num_classes: int,
+    steps: int,
+    sigma: float,
+    sparsity: float,
+) -> Tensor:
+    """Masks (N, k, H, W), with sum 1 in each pixel, for `images` (N, k, C, H, W) whose `classes` are to be seen."""
+    number, _, _, height, width = images.shape
+    weights = weights.to(at_least_float32(images).dtype)
+    target = weights.new_zeros(number, num_classes).scatter_add(1, classes, weights)
+    maps = weights.new_zeros(*weights.shape, min(CELLS, height), min(CELLS, width))
+    blur = [_blur(length, sigma * CELLS / 32, maps.device).to(maps.dtype) for length in maps.shape[-2:]]
+    for step in range(steps):
+        with torch.enable_grad():
+            maps = maps.detach().requires_grad_()
+            masks = to_masks(maps, (height, width))
+            logits = at_least_float32(model((masks.unsqueeze(2).to(images.dtype) * images).sum(dim=1)))
+            loss = F.kl_div(logits.log_softmax(dim=1), target.to(logits.dtype), reduction="none").sum(dim=1)
+            loss = loss + sparsity * (masks * (1 - masks)).mean(dim=(1, 2, 3))
+            (gradient,) = torch.autograd.grad(loss.sum(), maps)
+        smooth = blur[0] @ gradient @ blur[1]
+        length = loss.detach() / (gradient * smooth).sum(dim=(1, 2, 3)).clamp(min=1e-10)
+        if step > 0:
+            length = length * ~_sees_all(logits, classes)
+        maps = maps.detach() - length.clamp(max=LONGEST).to(maps.dtype).reshape(-1, 1, 1, 1) * smooth
+    return to_masks(maps, (height, width))
+
+
+def to_masks(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    return F.interpolate(maps, size=size, mode="bilinear", align_corners=False).softmax(dim=1)
+
+
+def _sees_all(logits: Tensor, classes: Tensor) -> Tensor:
+    """Whether all of the k `classes` (N, k) are among the first k answers, (N,)."""
+    first = logits.topk(min(classes.shape[1], logits.shape[1]), dim=1).indices
+    return (classes.unsqueeze(2) == first.unsqueeze(1)).any(dim=2).all(dim=1)
+
+
+@lru_cache(maxsize=32)
+def _blur(length: int, sigma: float, device: torch.device) -> Tensor:
+    """A Gaussian as a symmetric matrix (length, length); beyond the border there is nothing."""
+    place = torch.arange(length, device=device, dtype=torch.float64)
+    distance = (place - place.unsqueeze(1)).abs()
+    if sigma == 0:
+        return (distance == 0).double()
+    weight = torch.exp(-(distance**2) / (2 * sigma**2))
+    return weight / torch.exp(-(torch.arange(-length, length + 1) ** 2) / (2 * sigma**2)).sum().item()
+
+
+def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
+    return {"model": task.classifier}
+
+
+def create_task(model: nn.Module, **options: Any) -> Task:
+    """The masks are optimised for the teacher, if there is one, else for the student, in eval mode."""
+    return MixTask(model, supermix, look=look, **options)
+
+
+class SuperMix(MixTransform):
+    """``x, soft = SuperMix(model=teacher, num_classes=100)(x, y)``"""
+
+    function = supermix

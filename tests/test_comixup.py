@@ -1,0 +1,217 @@
+"""Co-Mixup: its objective against brute force, the messages against brute force, labels against the pixels."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import HandWritten, batch
+from torch import Tensor
+
+import automix
+from automix import MixedTarget
+from automix.methods.comixup import Deal, choose_images, least_potts, objective, potts, seat
+from automix.mixing import draw_dirichlet, step_generator
+
+
+def peaks(size: int, height: int = 16, width: int = 16) -> Tensor:
+    """Saliency with a bright quarter, another one in each image."""
+    saliency = torch.full((size, height, width), 0.1)
+    for i in range(size):
+        row, column = (i % 4 // 2) * (height // 2), (i % 2) * (width // 2)
+        saliency[i, row : row + height // 2, column : column + width // 2] = 1
+    return saliency
+
+
+def random_cost(sub_batches: int, m: int, grid: int) -> Tensor:
+    saliency = torch.rand(sub_batches, m, grid, grid, generator=torch.Generator().manual_seed(m)) ** 3
+    return -(saliency / saliency.sum(dim=(2, 3), keepdim=True)).unsqueeze(1)
+
+
+def every_label(m: int, *shape: int) -> Tensor:
+    count = int(torch.tensor(shape).prod())
+    return torch.cartesian_prod(*[torch.arange(m)] * count).reshape(-1, *shape)
+
+
+def written_objective(cost: Any, labels: Any, beta: float, gamma: float, tau: float) -> float:
+    """F of one sub-batch in loops, from the module's docstring; cost (m, g, g), labels (m, g, g)."""
+    m, grid = len(labels), len(labels[0])
+    total = 0.0
+    for j, a, b in itertools.product(range(m), range(grid), range(grid)):
+        total += float(cost[labels[j][a][b]][a][b])
+        total += beta * (a + 1 < grid and labels[j][a + 1][b] != labels[j][a][b])
+        total += beta * (b + 1 < grid and labels[j][a][b + 1] != labels[j][a][b])
+    used = [[sum(row.count(k) for row in labels[j]) for k in range(m)] for j in range(m)]
+    for j, k in itertools.product(range(m), repeat=2):
+        others = sum(used[i][k] for i in range(m) if i != j)
+        total += gamma * used[j][k] * others * (others > tau)
+    return total
+
+
+def test_objective_is_the_written_one() -> None:
+    cost = random_cost(6, 3, 3)
+    labels = torch.randint(3, (6, 3, 3, 3), generator=torch.Generator().manual_seed(0))
+    for tau in (0.0, 5.0):
+        written = [written_objective(cost[i, 0], labels[i].tolist(), 0.1, 0.2, tau) for i in range(6)]
+        torch.testing.assert_close(objective(cost, labels, 0.1, 0.2, tau), torch.tensor(written))
+
+
+@pytest.mark.parametrize(("grid", "images"), [(2, 4), (3, 3)])
+@pytest.mark.parametrize("factor", [1, 2])
+def test_messages_find_the_least_potts_energy(grid: int, images: int, factor: int) -> None:
+    cost, beta = random_cost(60, images, grid).squeeze(1), factor * 0.32 / grid**2
+    found = least_potts(cost, beta, torch.zeros(60, grid, grid, dtype=torch.long))
+    everything = every_label(images, grid, grid).unsqueeze(0)
+    least = torch.stack([potts(each.unsqueeze(0), beta, everything).amin() for each in cost])
+    gap = potts(cost, beta, found.unsqueeze(1)).squeeze(1) - least
+    assert bool((gap > -1e-5).all())
+    assert float((gap < 1e-5).float().mean()) >= 0.95
+    assert float((gap / least.abs()).mean()) < 5e-3
+    assert len(found[0].unique()) + len(found[1].unique()) + len(found[2].unique()) > 3  # not of one image each
+
+
+@pytest.mark.parametrize("m", [2, 3])
+@pytest.mark.parametrize("tau", [0.0, 0.83])
+def test_outputs_come_close_to_the_least_objective_of_all(m: int, tau: float) -> None:
+    """Lowering one output after another ends in a local minimum; the best of a few starts is near the least of all."""
+    beta, gamma, tau = 0.32 / 4, 1 / 4, tau * 4
+    size = 12 if m == 2 else 4
+    cost = random_cost(size, m, 2)
+    everything = every_label(m, m, 2, 2)
+    least = torch.stack([objective(each.unsqueeze(0), everything, beta, gamma, tau).amin() for each in cost])
+    free = torch.zeros(size, m, dtype=torch.bool)
+    generator = torch.Generator().manual_seed(0)
+    starts = [torch.randint(m, (size, m, 2, 2), generator=generator) for _ in range(5)]
+    ends = torch.stack(
+        [objective(cost, choose_images(cost, s, free, beta, gamma, tau), beta, gamma, tau) for s in starts]
+    )
+    assert bool((ends > least - 1e-5).all())
+    torch.testing.assert_close(ends.amin(dim=0).mean(), least.mean(), rtol=0.05, atol=0)
+    first = torch.stack([objective(cost, s, beta, gamma, tau) for s in starts])
+    assert bool((ends <= first + 1e-5).all())
+
+
+def test_seats_are_taken_by_those_who_show_the_image() -> None:
+    used = torch.tensor([[[1.0, 3.0, 0.0], [4.0, 0.0, 0.0], [4.0, 0.0, 0.0]]])
+    assert seat(used, torch.zeros(1, 3, dtype=torch.bool)).tolist() == [[1, 0, 2]]
+    assert seat(used, torch.tensor([[False, True, False]])).tolist() == [[2, 1, 0]]  # the second must stay
+
+
+@pytest.mark.parametrize(
+    ("size", "m", "shape"), [(100, 20, (5, 20)), (7, 3, (3, 3)), (1, 20, (1, 1)), (21, 20, (2, 11))]
+)
+def test_a_batch_is_dealt_and_collected(size: int, m: int, shape: tuple[int, int]) -> None:
+    order = torch.randperm(size)
+    deal = Deal(order, m)
+    assert deal.shape == shape
+    assert sorted(deal.slots[deal.real].tolist()) == list(range(size))
+    values = torch.rand(size, 2)
+    assert torch.equal(deal.collect(deal.hand_out(values)), values)
+
+
+@pytest.mark.parametrize("size", [(24, 16, 16), (7, 13, 22), (2, 3, 5), (1, 8, 8)])
+def test_labels_are_what_the_pixels_show(size: tuple[int, int, int]) -> None:
+    """Images of one colour each, classes of one image each: count the colours."""
+    number = size[0]
+    x = torch.arange(float(number)).reshape(-1, 1, 1, 1).expand(number, 3, *size[1:]).contiguous()
+    mixtures = 0.0
+    for step in range(4):
+        mixed = automix.comixup(
+            x, torch.arange(number), saliency=peaks(*size), num_classes=number, m=6, generator=step_generator(0, step)
+        )
+        colours = F.one_hot(mixed.x[:, 0].long(), number).float().mean(dim=(1, 2))
+        torch.testing.assert_close(mixed.target.soft(), colours)
+        torch.testing.assert_close(mixed.target.lam, colours.diagonal())
+        own = torch.arange(float(number)).reshape(-1, 1, 1, 1)
+        assert torch.equal(mixed.mask, (mixed.x[:, :1] == own).float())
+        mixtures += float((colours > 0).sum(dim=1).float().mean()) / 4
+    if number == 24:
+        assert 1.5 < mixtures < 4  # images in an output
+
+
+def test_images_stay_in_their_sub_batch_and_are_used_evenly() -> None:
+    x, _ = batch(40)
+    order = torch.arange(40).roll(7)
+    mixed = automix.comixup(x, torch.arange(40), saliency=peaks(40), num_classes=40, m=20, index=order)
+    shares = mixed.target.soft()
+    half = torch.zeros(40, dtype=torch.long)
+    half[order[1::2]] = 1  # like cards
+    assert float(shares[half == 0][:, half == 1].sum()) == 0
+    assert float(shares.sum(dim=0).max()) < 2.5
+    alone = automix.comixup(x, torch.arange(40), saliency=peaks(40), num_classes=40, gamma=0.0, index=order)
+    assert float(alone.target.soft().sum(dim=0).max()) > 4  # without diversity everybody shows the same
+
+
+def test_salient_blocks_are_kept() -> None:
+    x, y = batch(24)
+    saliency = peaks(24)
+    mixed = automix.comixup(saliency.unsqueeze(1).expand_as(x), y, saliency=saliency, num_classes=5)
+    assert float(mixed.x.mean()) > 1.25 * float(saliency.mean())
+
+
+def test_lam_is_the_prior_of_the_own_image() -> None:
+    x, y = batch(40)
+    options: dict[str, Any] = {"saliency": peaks(40), "num_classes": 5, "eta": 0.5}
+    shares = [
+        float(automix.comixup(x, y, lam=lam, generator=step_generator(0, 0), **options).target.lam.mean())
+        for lam in (0.0, 0.1, 0.9)
+    ]
+    assert shares == sorted(shares)
+    assert shares[2] > shares[0] + 0.3
+    some = torch.zeros(40)
+    some[::3] = 1
+    mixed = automix.comixup(x, y, lam=some, generator=step_generator(0, 0), **options)
+    assert torch.equal(mixed.x[::3], x[::3])
+    assert not torch.equal(mixed.x, x)
+
+
+def test_a_prior_for_each_output() -> None:
+    x, _ = batch()
+    assert draw_dirichlet(x, (2, 3, 4), 2.0, step_generator(0, 0)).sum(dim=-1).allclose(torch.ones(2, 3))
+    y, index = torch.arange(6), torch.arange(6)
+    options: dict[str, Any] = {"saliency": torch.ones(6, 16, 16), "num_classes": 6, "eta": 50.0, "gamma": 0.0}
+    shared = automix.comixup(x, y, index=index, generator=step_generator(0, 0), **options).target.soft()
+    assert len(shared.unique(dim=0)) == 1  # a strong prior, one for all: all show its favourite
+    for_each = automix.comixup(x, y, index=index, per_sample=True, generator=step_generator(0, 0), **options)
+    assert len(for_each.target.soft().unique(dim=0)) > 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"saliency": None}, "saliency is missing: accepted"),
+        ({"num_classes": None}, "num_classes is missing: class indices need it to become rows"),
+        ({"num_classes": 2}, "for num_classes=2: accepted are 0 to 1"),
+        ({"m": 0}, "m=0: accepted is a whole number >= 1"),
+        ({"grid": 0}, "grid=0: accepted is a whole number >= 1"),
+        ({"tau": -1.0}, "tau=-1.0: accepted"),
+        ({"beta": -1.0}, "beta=-1.0: accepted"),
+    ],
+)
+def test_wrong_input_is_refused(wrong: dict[str, Any], message: str) -> None:
+    x, y = batch()
+    with pytest.raises(ValueError, match=message):
+        automix.comixup(x, y, **{"saliency": peaks(6), "num_classes": 5, **wrong})
+
+
+def test_several_labels_keep_their_loss() -> None:
+    x, _ = batch()
+    y = torch.randint(2, (6, 5))
+    mixed = automix.comixup(x, y, saliency=peaks(6))
+    logits = torch.randn(6, 5)
+    torch.testing.assert_close(mixed.target.loss(logits), mixed.target.bce(logits))
+    out = automix.create_task("comixup", HandWritten())(x, y)
+    assert 0 < out.loss.item() < 1.2  # bce is about log 2, cross-entropy of 2.5 labels about 4
+
+
+def test_the_task_looks_and_leaves_the_network_alone() -> None:
+    x, _ = batch()
+    task = automix.create_task("comixup", HandWritten(), ema=True).train()
+    kept = {name: value.clone() for name, value in task.state_dict().items()}
+    mixed = task.mix(x)
+    assert isinstance(mixed.target, MixedTarget)
+    assert mixed.target.soft().shape == (6, 6)  # without labels the classes are the images
+    assert all(torch.equal(value, kept[name]) for name, value in task.state_dict().items())
+    assert all(parameter.grad is None for parameter in task.parameters())
+    assert task.student.training
