@@ -40,6 +40,8 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "mixup": ("mixup", {"alpha": 1.0}),
     "cutmix": ("cutmix", {"alpha": 1.0}),
+    "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),  # the loss on clean images beside it, as AutoMix has
+    "cutmix-ce": ("cutmix", {"alpha": 1.0, "one_hot_loss": True}),
     "double-mixup": ("mixup", {"alpha": 1.0}),  # twice the batch in as many steps
     "automix": ("automix", {}),
     "paper": ("automix", {"paper": True}),
@@ -47,20 +49,24 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "no-local": ("automix", {"local": False}),
     "drifting-mean": ("automix", {"exact_mean": False}),
     "second-none": ("automix", {"second_loss": "none"}),
-    "second-clean": ("automix", {"second_loss": "clean"}),
+    "second-mixup": ("automix", {"second_loss": "mixup"}),
     "alpha-1": ("automix", {"alpha": 1.0}),
     "bilinear": ("automix", {"upsampling": "bilinear"}),
     "layer-2": ("automix", {"layer": 2}),
     "block-lr-0.3": ("automix", {"block_lr": 0.3}),
     "block-lr-3": ("automix", {"block_lr": 3.0}),
-    "averaged": ("automix", {"block_lr": 2.0}),
+    "averaged": ("automix", {"block_lr": 2.0, "second_loss": "mixup"}),
     "mixup-lr-0.2": ("mixup", {"alpha": 1.0}),
+    "vanilla-lr-0.2": ("vanilla", {}),
+    "cutmix-lr-0.2": ("cutmix", {"alpha": 1.0}),
     "per-sample": ("automix", {"per_sample": True}),
 }
 
 SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
     "averaged": {"lr": 0.05, "weight_decay": 1e-3},  # the student's two losses averaged instead of added
-    "mixup-lr-0.2": {"lr": 0.2},
+    "mixup-lr-0.2": {"lr": 0.2},  # AutoMix adds two losses of the student: its steps are twice as long
+    "vanilla-lr-0.2": {"lr": 0.2},
+    "cutmix-lr-0.2": {"lr": 0.2},
 }
 
 

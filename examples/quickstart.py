@@ -5,7 +5,7 @@
 Each run is what this command does, with --method vanilla or automix and --seed 0, 1, ...:
 
     automix train shapes --train-size 24 --test-size 24 --per-class 25 --batch-size 50 --epochs 180 --ema \\
-        --eval-every 60 --model-options.layers [1,1,1,1] --model-options.channels [16,32,64,128]
+        --eval-every 60 --model-options.layers [1,1,1,1] --model-options.channels [8,16,32,64]
 """
 
 import argparse
@@ -60,7 +60,7 @@ def configure(method: str, epochs: int, seed: int, folder: Path) -> TrainConfig:
         out=str(folder),
         per_class=25,
         eval_every=max(1, epochs // 3),
-        model_options={"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]},
+        model_options={"layers": [1, 1, 1, 1], "channels": [8, 16, 32, 64]},
         settings=replace(find_recipe("quick"), epochs=epochs, train_size=24, test_size=24, batch_size=50, ema=True),
     )
 

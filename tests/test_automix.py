@@ -35,7 +35,7 @@ def grads(task: AutoMix) -> dict[str, Tensor | None]:
     ("term", "paper"),
     [
         *((term, True) for term in ("loss_mixed", "loss_clean", "loss_generation", "loss_lambda")),
-        *((term, False) for term in ("loss_mixed", "loss_mixup", "loss_generation")),
+        *((term, False) for term in ("loss_mixed", "loss_clean", "loss_generation")),
     ],
 )
 def test_each_loss_reaches_its_own_parameters_only(term: str, paper: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +84,8 @@ def test_a_step_is_algorithm_1_written_out() -> None:
     torch.testing.assert_close(out.logits, logits_q.detach())
 
 
-def test_the_second_loss_is_mixups_on_a_third_draw() -> None:
-    task, (x, y) = make(norm=group_norm), batch()
+def test_mixup_as_the_second_loss_has_a_third_draw() -> None:
+    task, (x, y) = make(norm=group_norm, second_loss="mixup"), batch()
     generator = step_generator(task.seed, task.step)
     pairs = [task.draw(x, generator) for _ in "qkm"][2]
     logits = task.student(blend(x, pairs.index, pairs.lam))
@@ -156,7 +156,7 @@ def test_near_the_ends_of_lam_the_pair_is_mixed_as_by_mixup() -> None:
 def test_random_grids_train_the_student_alone() -> None:
     task, (x, y) = make(attention=False), batch()
     out = task(x, y)
-    assert {name for name in out.metrics if name.startswith("loss")} == {"loss_mixed", "loss_mixup"}
+    assert {name for name in out.metrics if name.startswith("loss")} == {"loss_mixed", "loss_clean"}
     assert [group["name"] for group in task.param_groups(lr=0.1)] == ["student"]
     assert set(task.mix(x, lam=0.5).mask.unique().tolist()) == {0.0, 1.0}
 
@@ -165,8 +165,8 @@ def test_ablations_drop_their_terms() -> None:
     def terms(**options: Any) -> set[str]:
         return {name for name in make(**options)(*batch()).metrics if name.startswith("loss")}
 
-    assert terms() == {"loss_mixed", "loss_generation", "loss_mixup"}
-    assert terms(second_loss="clean") == {"loss_mixed", "loss_generation", "loss_clean"}
+    assert terms() == {"loss_mixed", "loss_generation", "loss_clean"}
+    assert terms(second_loss="mixup") == {"loss_mixed", "loss_generation", "loss_mixup"}
     assert terms(second_loss="none") == {"loss_mixed", "loss_generation"}
     assert terms(paper=True, second_loss="none") == {"loss_mixed", "loss_generation", "loss_lambda"}
     assert make(gamma=0.0, epsilon=0.0, paper=True)(*batch()).metrics["loss_lambda"] == 0
@@ -246,7 +246,7 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
     [
         ({"alpha": 0}, "alpha=0: accepted is a number > 0"),
         ({"momentum": 1.0}, r"momentum=1.0: accepted is None or a number in \[0, 1\)"),
-        ({"second_loss": "ce"}, "second_loss=ce: accepted are mixup, clean, none"),
+        ({"second_loss": "ce"}, "second_loss=ce: accepted are clean, mixup, none"),
         ({"gamma": -1}, "gamma=-1: accepted is a number from 0 to inf"),
         ({"epsilon": 2}, "epsilon=2: accepted is a number from 0 to 1"),
         ({"lam_margin": 0.6}, "lam_margin=0.6: accepted is a number from 0 to 0.5"),

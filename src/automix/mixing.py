@@ -23,7 +23,7 @@ class MixedTarget:
     """The label of a mixed batch: `y_a` with weight `lam`, `y_b` with weight ``1 - lam``.
 
     Labels are class indices (N,), soft rows (N, C) of a floating type, or multi-label rows (N, C) of bool or integers.
-    `lam` is one number for the batch, shape (), or one per sample, shape (N,). The label of more than two images is rows
+    `lam` is one number for the batch, shape (), or one per sample, shape (N,). Three or more images have rows as label,
     mixed already, as `y_a` and `y_b` both; `multi_label` says that they come from multi-label rows.
     """
 

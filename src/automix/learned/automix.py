@@ -5,16 +5,13 @@ One step (Algorithm 1), with two draws of lam and of partners, one for the class
     z = f_k(x) up to layer l                                   no gradient
     x_q = h(x, z, lam_q, index_q)                              Eq. 4, no gradient
     x_k = h(x, z, lam_k, index_k)                              Eq. 4, gradient to phi
-    L = l_2 + l_MCE(f_q(x_q))                                  classification: gradient to theta_q
+    L = l_CE(f_q(x)) + l_MCE(f_q(x_q))                         classification: gradient to theta_q
       + l_MCE(f_k(x_k)) [+ l_lambda(s_k)]                      generation: gradient to phi       (Eq. 8)
 
 Because x_q carries no graph and the teacher f_k takes no gradient, one backward pass of the sum is the alternating
 optimisation of Eq. 10-11: each loss reaches its own parameters only, and the entanglement of Eq. 9 cannot arise.
 `update` then moves the teacher (Eq. 12).
 
-l_2, the student's second loss, is l_CE(f_q(x)) on the clean images in the paper. Ours is l_MCE on the same images mixed
-by Mixup, with a third draw: clean images are soon learned by heart where there are few of them, and Mixup's samples,
-in which both images are everywhere, are what the Mix Block's sharp ones leave out (docs/results/mix-block.md).
 l_lambda is there without the Mix Block's `exact_mean` only; with it, the mean of a mask is lam by construction.
 """
 
@@ -33,7 +30,7 @@ from automix.methods.mixup import mixup
 from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam, mask_spread
 from automix.task import Criterion, StepOutput, Task, batch_norm_hint, eval_mode, step_output
 
-SECOND_LOSSES = ("mixup", "clean", "none")
+SECOND_LOSSES = ("clean", "mixup", "none")
 SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
 
 
@@ -53,9 +50,10 @@ class AutoMix(Task):
     nothing to select and the pair is mixed as by Mixup. ``per_sample=True`` draws a lam for every sample. The Mix Block
     learns `block_lr` times as fast as the student.
 
-    ``paper=True`` is the paper's own form: a second loss on clean images, and the Mix Block without our additions.
+    ``paper=True`` is the paper's own form: the Mix Block without our additions (mix_block.py).
 
-    For the ablations: `second_loss` is "mixup", "clean" or "none", ``gamma=0`` drops l_lambda (which there is with
+    `second_loss` is what the student learns beside the mixed samples: "clean" images (l_CE), the same images mixed by
+    "mixup" with a draw of their own, or "none". For the ablations: ``gamma=0`` drops l_lambda (which there is with
     ``exact_mean=False`` only), ``momentum=0`` makes the teacher a copy of the student, and ``momentum=None`` trains
     student and Mix Block jointly on one loss without a teacher, as in the paper's row "none"; that one is known to
     collapse. Further keywords go to MixBlock, unless a `mix_block` is given ready.
@@ -67,7 +65,7 @@ class AutoMix(Task):
         layer: int | str = 3,
         *,
         paper: bool = False,
-        second_loss: str | None = None,
+        second_loss: str = "clean",
         alpha: float = 2.0,
         momentum: float | None = 0.999,
         gamma: float = 0.1,
@@ -81,7 +79,6 @@ class AutoMix(Task):
         mix_block: MixBlock | None = None,
         **block_options: Any,
     ) -> None:
-        second_loss = second_loss or ("clean" if paper else "mixup")
         check_choice("second_loss", second_loss, SECOND_LOSSES)
         check_alpha(alpha)
         check_range("gamma", gamma, 0, math.inf)
