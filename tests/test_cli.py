@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import automix
 from automix import cli
 from automix.commands.train import read_arguments
 
@@ -153,3 +154,15 @@ def test_lists(arguments: str, words: list[str], capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     for word in words:
         assert word in text
+
+
+@pytest.mark.parametrize("method", automix.methods())
+def test_mix_draws_every_method_or_says_that_it_needs_a_network(
+    method: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = [str(path) for path in sorted((photos / "test").rglob("*.png"))[:3]]
+    code = cli.run(["mix", *images, "--method", method, "--size", "16", "--out", str(tmp_path / "mixed.png")])
+    needs_a_network = {"alignmix", "attentivemix", "automix", "comixup", "patchup", "puzzlemix", "stylemix", "supermix"}
+    assert (code != 0) == (method in needs_a_network | {"transmix"})
+    assert (tmp_path / "mixed.png").exists() == (code == 0)
+    assert code == 0 or f"method '{method}' needs a network" in capsys.readouterr().err

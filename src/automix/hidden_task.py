@@ -73,9 +73,11 @@ class HiddenTask(MixTask):
         return step_output(self.student_losses(x, y, targets[0], logits), logits, targets[0])
 
     def mix_hidden(self, z: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
-        """The output of a layer, mixed, and its label."""
+        """The output of a layer, mixed, and its label; maps are mixed with their channels first."""
+        channels_last = z.ndim == 4 and channels_last_maps(self.student)
+        z = z.permute(0, 3, 1, 2) if channels_last else z
         mixed = self.mixer(z, y, lam=None, index=None, generator=generator, **self.options)
-        return mixed.x, mixed.target
+        return mixed.x.permute(0, 2, 3, 1) if channels_last else mixed.x, mixed.target
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator

@@ -54,7 +54,9 @@ def _from_images(images: list[Path], method: str, size: int) -> tuple[Task, Tens
     try:
         task = create_task(method, nn.Identity())
     except ValueError:
-        raise ValueError(f"method {method!r} needs a network: accepted is a run folder before the images") from None
+        task = None
+    if task is None or getattr(task, "look", None) is not None:
+        raise ValueError(f"method {method!r} needs a network: accepted is a run folder before the images")
     return task, _read(images, size), torch.zeros(3), torch.ones(3)
 
 

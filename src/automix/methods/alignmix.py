@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from automix.checks import check_choice, check_whole
 from automix.features import stage_modules
-from automix.hidden_task import HiddenTask, channels_last_maps, draw_one
+from automix.hidden_task import HiddenTask, draw_one
 from automix.methods.manifoldmix import check_hidden
 from automix.methods.mixup import mixup
 from automix.mixing import Mixed, MixedTarget, at_least_float32, draw_index, draw_lam, full_mask
@@ -132,12 +132,6 @@ def create_task(model: nn.Module, *, layer: int | str | None = None, **options: 
 
 class AlignMixTask(HiddenTask):
     """Aligns what a layer gives: maps with their channels first or last, or tokens."""
-
-    def mix_hidden(self, z: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
-        if z.ndim != 4 or not channels_last_maps(self.student):
-            return super().mix_hidden(z, y, generator)
-        z, target = super().mix_hidden(z.permute(0, 3, 1, 2), y, generator)
-        return z.permute(0, 2, 3, 1), target
 
     def accepts(self, z: Tensor) -> str | None:
         return None if z.ndim in (3, 4) else "maps (N, C, h, w) or tokens (N, L, C)"

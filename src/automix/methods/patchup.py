@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.checks import check_batch, check_choice, check_range
-from automix.hidden_task import HiddenTask, channels_last_maps, existing_stages
+from automix.hidden_task import HiddenTask, existing_stages
 from automix.methods.cutmix import cutmix
 from automix.methods.vanilla import vanilla
 from automix.mixing import Mixed, MixedTarget, as_map, at_least_float32, blend, draw_index, draw_lam, draw_uniform
@@ -116,7 +116,6 @@ class PatchUpTask(HiddenTask):
     def __init__(self, model: nn.Module, *args: Any, prob: float, **options: Any) -> None:
         super().__init__(model, *args, **options)
         self.prob = prob
-        self.channels_last = channels_last_maps(model)
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         if draw_uniform(torch.empty(0), (), generator) < self.prob:
@@ -124,12 +123,6 @@ class PatchUpTask(HiddenTask):
         clean = vanilla(x, y)
         losses, logits = self.classification_loss(x, y, clean)
         return step_output(losses, logits, clean.target)
-
-    def mix_hidden(self, z: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
-        if not self.channels_last:
-            return super().mix_hidden(z, y, generator)
-        z, target = super().mix_hidden(z.permute(0, 3, 1, 2), y, generator)
-        return z.permute(0, 2, 3, 1), target
 
     def accepts(self, z: Tensor) -> str | None:
         return None if z.ndim == 4 else "maps (N, C, h, w)"

@@ -13,8 +13,8 @@ class Quick(Recipe):
 
     ``automix train shapes --recipe quick --model resnet18 --method automix``
 
-    Expected: for the smaller network, images and budget of examples/quickstart.py, 74.27 +- 0.66 % with AutoMix
-    and 84.38 +- 1.40 % without mixing (2 runs each). For the command above nothing has been measured.
+    Expected: for the smaller network, images and budget, see examples/quickstart.py and the README. For the command
+    above nothing has been measured.
     Source: ours. The images stay as large as they are.
     """
 
