@@ -1,4 +1,4 @@
-"""Plain training and AutoMix side by side, on 300 generated images: under five minutes on two cores.
+"""Plain training and AutoMix side by side, on 300 generated images: about five minutes on two cores.
 
     python examples/quickstart.py [--epochs N] [--seeds N] [--out DIR]
 
