@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed
@@ -51,6 +51,8 @@ class Task(nn.Module, ABC):
     Randomness is a function of (seed, step, rank): the state that makes a run resumable is the step count alone, which
     `state_dict` contains. With `momentum`, a teacher follows the student and is what `deploy` returns.
     """
+
+    learns_to_mix: ClassVar[bool] = False  # whether there is something to `examine`
 
     def __init__(
         self, model: nn.Module, *, momentum: float | None, one_hot_loss: bool, criterion: Criterion, seed: int

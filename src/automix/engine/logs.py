@@ -77,7 +77,7 @@ class RunLog:
 
     def examine(self, run: Run, record: dict[str, float]) -> None:
         """Add to `record` what the task's mixer does to test images; say once what is wrong with it."""
-        if not self.active:
+        if not (self.active and run.task.learns_to_mix):  # for the others no image need be read
             return
         x, y = run.data.loader.preview(EXAMINED)
         with autocast(run.precision, run.device):

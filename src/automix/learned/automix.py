@@ -59,6 +59,8 @@ class AutoMix(Task):
     collapse. Further keywords go to MixBlock, unless a `mix_block` is given ready.
     """
 
+    learns_to_mix = True
+
     def __init__(
         self,
         model: nn.Module,

@@ -26,16 +26,15 @@ DEAF = 0.3  # least difference of the means at lam 0.8 and 0.2; 0.6 is perfect
 def examine(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
     """The numbers for images `x` of classes `y` (indices), each mixed with its neighbour; the task stays as it is."""
     index = torch.arange(len(x), device=x.device).roll(1)
+    mixed = {lam: task.mix(x, y, lam=lam, index=index) for lam in LAMS}
     numbers = {}
-    for lam in LAMS:
-        mixed = task.mix(x, y, lam=lam, index=index)
-        numbers[f"mask_spread_at_{lam}"] = mask_spread(mixed.mask).mean()
-        numbers[f"mask_mean_at_{lam}"] = mixed.mask.mean()
-    generator = step_generator(task.seed, 0, stream="examine")
+    for lam, sample in mixed.items():
+        numbers[f"mask_spread_at_{lam}"] = mask_spread(sample.mask).mean()
+        numbers[f"mask_mean_at_{lam}"] = sample.mask.mean()
     samples = {
-        "mixed": task.mix(x, y, lam=0.5, index=index),
+        "mixed": mixed[0.5],
         "mixup": mixup(x, y, lam=0.5, index=index),
-        "cutmix": cutmix(x, y, lam=0.5, index=index, generator=generator),
+        "cutmix": cutmix(x, y, lam=0.5, index=index, generator=step_generator(task.seed, 0, stream="examine")),
     }
     with eval_mode(task.classifier):
         for name, sample in samples.items():

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from automix.checks import check_at_least, check_batch, check_range, check_whole
 from automix.mixing import Mixed, MixedTarget, at_least_float32, blend, draw_index, draw_lam, draw_uniform
+from automix.pixels import pixel_range
 from automix.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
 from automix.task import MixTask, Task
 
@@ -138,10 +139,8 @@ def _cells(x: Tensor, grid: int) -> Tensor:
 
     They may come normalised by a mean and std that nobody here knows: the batch's own range stands for black and white.
     """
-    x = at_least_float32(x)
-    low, high = (bound(x, dim=(0, 2, 3), keepdim=True) for bound in (torch.amin, torch.amax))
-    cells = F.adaptive_avg_pool2d(x, grid * max(1, CELLS // grid))
-    return (cells - low) / (high - low).clamp(min=torch.finfo(x.dtype).tiny)
+    cells = F.adaptive_avg_pool2d(at_least_float32(x), grid * max(1, CELLS // grid))
+    return pixel_range(x).to_pixels(cells)
 
 
 def _borders(cells: Tensor, index: Tensor, grid: int) -> tuple[Tensor, Tensor]:
