@@ -25,5 +25,8 @@ def digits(size: int) -> tuple[ImageSet, ImageSet]:
 
 def shapes(size: int) -> tuple[ImageSet, ImageSet]:
     """5,040 images for training and 1,920 for testing."""
-    train, test = draw_shapes(5040, size, seed=0), draw_shapes(1920, size, seed=1)
-    return ImageSet(train.images, train.labels, CLASSES), ImageSet(test.images, test.labels, CLASSES)
+    train, test = (
+        ImageSet(drawn.images, drawn.labels, CLASSES, drawn.boxes.float())
+        for drawn in (draw_shapes(5040, size, seed=0), draw_shapes(1920, size, seed=1))
+    )
+    return train, test

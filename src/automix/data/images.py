@@ -1,6 +1,6 @@
 """A dataset in memory: one tensor of images and one of labels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,11 +11,15 @@ from automix.data.choose import choose_subset
 
 @dataclass(frozen=True)
 class ImageSet:
-    """`images` (N, 3, H, W) uint8, `labels` (N,) int64, and the names of the classes."""
+    """`images` (N, 3, H, W) uint8, `labels` (N,) int64, the names of the classes, and where known the `boxes`.
+
+    Boxes are (N, 4) float: x0 y0 x1 y1 in pixels of `images`, x1 and y1 exclusive.
+    """
 
     images: Tensor
     labels: Tensor
     classes: tuple[str, ...]
+    boxes: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -28,13 +32,19 @@ class ImageSet:
 
     def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "ImageSet":
         """The first `classes` classes, and `per_class` images of each, drawn by `seed`."""
-        chosen = choose_subset(self.labels, len(self.classes), classes, per_class, seed)
-        return ImageSet(self.images[chosen], self.labels[chosen], self.classes[:classes])
+        chosen = self.take(choose_subset(self.labels, len(self.classes), classes, per_class, seed))
+        return replace(chosen, classes=self.classes[:classes])
+
+    def take(self, positions: Tensor) -> "ImageSet":
+        """The images at `positions`, in that order."""
+        boxes = None if self.boxes is None else self.boxes[positions]
+        return ImageSet(self.images[positions], self.labels[positions], self.classes, boxes)
 
     def resized(self, size: int, crop: float = 1.0) -> "ImageSet":
         """Every image brought to `size` by `fit`."""
         shape = (self.images.shape[-1], self.images.shape[-2])
-        return ImageSet(fit(self.images, shape, size, crop), self.labels, self.classes)
+        boxes = None if self.boxes is None else fit_boxes(self.boxes, shape, size, crop)
+        return ImageSet(fit(self.images, shape, size, crop), self.labels, self.classes, boxes)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel, of pixels scaled to [0, 1]."""
@@ -63,3 +73,13 @@ def fit(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0) -> Any
 
     resized = TF.resize(image, int(size / crop), InterpolationMode.BICUBIC)
     return TF.center_crop(resized, size)
+
+
+def fit_boxes(boxes: Tensor, shape: tuple[int, int], size: int, crop: float = 1.0) -> Tensor:
+    """Where `fit` puts `boxes` (N, 4) of images of (width, height) `shape`; what is cut off is cut off the boxes."""
+    if crop == 1 and shape == (size, size):
+        return boxes
+    short, target = min(shape), int(size / crop)
+    resized = torch.tensor([target if side == short else int(target * side / short) for side in shape])
+    scale, corner = resized / torch.tensor(shape), ((resized - size) / 2).round()  # torchvision's arithmetic
+    return (boxes * scale.repeat(2) - corner.repeat(2)).clamp(0, size)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from automix.data.choose import choose_subset
-from automix.data.images import ImageSet, fit
+from automix.data.images import ImageSet, fit, fit_boxes
 
 CHUNK = 64  # images that a thread reads at a time
 
@@ -83,11 +83,14 @@ class Listing:
         first = read_image(self.paths[0])
         width, height = first.size if size is None else (size, size)
         pixels = np.empty((len(self), 3, height, width), dtype=np.uint8)
+        boxes = None if self.boxes is None else self.boxes.clone()
 
         def load(start: int) -> None:
             for index, path in enumerate(self.paths[start : start + CHUNK], start):
                 image = read_image(path)
                 if size is not None:
+                    if boxes is not None:
+                        boxes[index] = fit_boxes(boxes[index : index + 1], image.size, size, crop)
                     image = fit(image, image.size, size, crop)
                 elif image.size != first.size:
                     found = f"{image.width} x {image.height} px, the first is {first.size}"
@@ -97,4 +100,4 @@ class Listing:
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # PIL decodes without holding Python's lock
             for _ in pool.map(load, range(0, len(self), CHUNK)):
                 pass
-        return ImageSet(torch.from_numpy(pixels), self.labels, self.classes)
+        return ImageSet(torch.from_numpy(pixels), self.labels, self.classes, boxes)
