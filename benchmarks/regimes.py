@@ -59,10 +59,15 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixup-lr-0.2": ("mixup", {"alpha": 1.0}),
     "vanilla-lr-0.2": ("vanilla", {}),
     "cutmix-lr-0.2": ("cutmix", {"alpha": 1.0}),
+    "share": ("automix", {"second_loss": "share"}),
+    "fast": ("automix", {"second_loss": "share", "block_share": 0.25}),
+    "fast-none": ("automix", {"second_loss": "none", "block_share": 0.25}),
+    "clean-quarter": ("automix", {"block_share": 0.25}),
     "per-sample": ("automix", {"per_sample": True}),
 }
 
 SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
+    "fast-none": {"lr": 0.2},
     "averaged": {"lr": 0.05, "weight_decay": 1e-3},  # the student's two losses averaged instead of added
     "mixup-lr-0.2": {"lr": 0.2},  # AutoMix adds two losses of the student: its steps are twice as long
     "vanilla-lr-0.2": {"lr": 0.2},

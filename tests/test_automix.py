@@ -246,7 +246,7 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
     [
         ({"alpha": 0}, "alpha=0: accepted is a number > 0"),
         ({"momentum": 1.0}, r"momentum=1.0: accepted is None or a number in \[0, 1\)"),
-        ({"second_loss": "ce"}, "second_loss=ce: accepted are clean, mixup, none"),
+        ({"second_loss": "ce"}, "second_loss=ce: accepted are clean, share, mixup, none"),
         ({"gamma": -1}, "gamma=-1: accepted is a number from 0 to inf"),
         ({"epsilon": 2}, "epsilon=2: accepted is a number from 0 to 1"),
         ({"lam_margin": 0.6}, "lam_margin=0.6: accepted is a number from 0 to 0.5"),

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from automix.checks import check_batch, check_options
 from automix.learned.momentum import follow, make_teacher, momentum_at
 from automix.mixing import Mixed, MixedTarget, step_generator
+from automix.settle import settle
 
 Criterion = Callable[[MixedTarget, Tensor], Tensor]
 """How a mixed target scores logits: a method of MixedTarget, with its options bound by functools.partial."""
@@ -101,9 +102,14 @@ class Task(nn.Module, ABC):
         """l_MCE of the mixed batch's `logits` and, where the task wants it, l_CE on the clean images."""
         losses = {"loss_mixed": self.criterion(target, logits)}
         if self.one_hot_loss:
+            losses["loss_mixed"] = self.settle(losses["loss_mixed"])
             with batch_norm_hint(x):
                 losses["loss_clean"] = self.criterion(MixedTarget.clean(y), self.student(x))
         return losses
+
+    def settle(self, loss: Tensor) -> Tensor:
+        """The loss term, before another one's forward pass: what it needed memory for is let go (see settle.py)."""
+        return settle(loss, self.parameters())
 
     def _next_generator(self) -> torch.Generator:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -62,7 +62,7 @@ def open_data(
         raise ValueError(f"{per_image[0]} on data {name!r}: accepted are crop and flip")
     if known is not None and not known.flip:
         augmentation = replace(augmentation, flip=False)
-    train, test = _open_subset(name, root, augmentation.train_size, classes, per_class, subset_seed)
+    train, test = open_subset(name, root, augmentation.train_size, classes, per_class, subset_seed)
     plan = BatchPlan(len(train), batch_size, seed, augmentation.repeats, rank, world, pieces)
     size = augmentation.train_size or _native_size(train)
     test_size = augmentation.test_size or size
@@ -97,13 +97,13 @@ def load_images(
     """
     if image_size is not None and image_size < 1:
         raise ValueError(f"image_size={image_size}: accepted is a number of pixels >= 1")
-    train, test = _open_subset(str(name), None, image_size, classes, per_class, seed)
+    train, test = open_subset(str(name), None, image_size, classes, per_class, seed)
     if not isinstance(train, Loadable) or not isinstance(test, Loadable):
         raise ValueError(f"data {str(name)!r} can be streamed only: accepted are named datasets and folders of images")
     return _in_memory(train, image_size), _in_memory(test, image_size)
 
 
-def _open_subset(
+def open_subset(
     name: str, root: Path | None, size: int | None, classes: int | None, per_class: int | None, seed: int
 ) -> tuple[Split, Split]:
     """`open_dataset`, restricted to some classes and images."""

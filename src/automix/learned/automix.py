@@ -30,7 +30,8 @@ from automix.methods.mixup import mixup
 from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam, mask_spread
 from automix.task import Criterion, StepOutput, Task, batch_norm_hint, eval_mode, step_output
 
-SECOND_LOSSES = ("clean", "mixup", "none")
+SECOND_LOSSES = ("clean", "share", "mixup", "none")
+CLEAN_SHARE = 0.25  # of the mixed batch, left clean where second_loss is "share"
 SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
 
 
@@ -74,6 +75,7 @@ class AutoMix(Task):
         epsilon: float = 0.1,
         lam_margin: float = 0.08,
         block_lr: float = 1.0,
+        block_share: float = 1.0,
         per_sample: bool = False,
         criterion: Criterion = MixedTarget.loss,
         seed: int = 0,
@@ -87,6 +89,7 @@ class AutoMix(Task):
         check_range("epsilon", epsilon, 0, 1)
         check_range("lam_margin", lam_margin, 0, 0.5)
         check_range("block_lr", block_lr, 0, math.inf)
+        check_range("block_share", block_share, 0, 1)
         tap = find_tap(model, layer, channels)
         if mix_block is not None and (block_options or mix_block.channels != tap.channels):
             raise ValueError(
@@ -102,13 +105,15 @@ class AutoMix(Task):
         self.epsilon = epsilon
         self.lam_margin = lam_margin
         self.block_lr = block_lr
+        self.block_share = block_share
         self.per_sample = per_sample
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
-        q, k = (self.draw(x, generator) for _ in "qk")
+        q = self.draw(x, generator)
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
-        return self._momentum_step(x, y, q, k, generator)
+        some = math.ceil(self.block_share * len(x))
+        return self._momentum_step(x, y, self._leave_some_clean(q), self.draw(x[:some], generator), generator)
 
     def _momentum_step(self, x: Tensor, y: Tensor, q: Pairs, k: Pairs, generator: torch.Generator) -> StepOutput:
         assert self.teacher is not None
@@ -116,8 +121,10 @@ class AutoMix(Task):
             z = self.tap(self.teacher, x)
             mixed_q = self._mix(x, y, z, q, generator)
         losses, logits = self._classification_losses(x, y, mixed_q, generator)
+        losses = {name: self.settle(loss) for name, loss in losses.items()}
         if any(parameter.requires_grad for parameter in self.mix_block.parameters()):
-            losses |= self.generation_losses(x, y, z, k, generator)
+            some = len(k.index)
+            losses |= self.generation_losses(x[:some], y[:some], z[:some], k, generator)
         return step_output(losses, logits, mixed_q.target, _mask_metrics(mixed_q))
 
     def generation_losses(
@@ -141,10 +148,16 @@ class AutoMix(Task):
     ) -> tuple[dict[str, Tensor], Tensor]:
         """The student's terms: l_MCE on the Mix Block's samples and its second loss; and the logits of the former."""
         losses, logits = self.classification_loss(x, y, mixed)
+        if self.second_loss == "share":
+            losses["loss_mixed"] = 2 * losses["loss_mixed"]  # of the size of the two losses that it replaces
         if self.second_loss == "mixup":
+            losses["loss_mixed"] = self.settle(losses["loss_mixed"])
             plain = mixup(x, y, self.alpha, per_sample=self.per_sample, generator=generator)
             losses["loss_mixup"] = self.criterion(plain.target, self.student(plain.x))
         return losses, logits
+
+    def settle(self, loss: Tensor) -> Tensor:
+        return loss if self.teacher is None else super().settle(loss)  # trained jointly, the terms share a graph
 
     def _lambda_loss(self, mixed: Mixed) -> dict[str, Tensor]:
         """l_lambda (Eq. 7), for each mask and then averaged; gamma falls linearly to 0 over the training.
@@ -176,6 +189,14 @@ class AutoMix(Task):
         """Partners and lam for a batch; what is given stays."""
         lam = draw_lam(x, self.alpha, lam=lam, per_sample=self.per_sample, generator=generator)
         return Pairs(lam, draw_index(x, index=index, generator=generator))
+
+    def _leave_some_clean(self, pairs: Pairs) -> Pairs:
+        """With the second loss "share", lam = 1 for the last images of the batch."""
+        if self.second_loss != "share":
+            return pairs
+        count = len(pairs.index)
+        clean = torch.arange(count, device=pairs.lam.device) >= count - round(CLEAN_SHARE * count)
+        return Pairs(torch.where(clean, torch.ones_like(pairs.lam), pairs.lam), pairs.index)
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator

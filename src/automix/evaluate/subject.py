@@ -1,0 +1,121 @@
+"""What is evaluated: a classifier with its normalisation inside, and the test images it is asked about.
+
+subject = open_subject("runs/x")                              a run, on its own test images
+subject = open_subject("resnet50", data="imagenet")           timm's pretrained network
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from automix.backbones import create_model
+from automix.checks import check_whole
+from automix.classifier import Card, WithNormalisation, load_classifier
+from automix.config import TrainConfig, read_config
+from automix.data.names import Split
+from automix.data.open import open_subset
+from automix.evaluate.samples import Samples
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`classifier` takes pixels in [0, 1]; `config` is that of the run, where there was one."""
+
+    name: str
+    classifier: WithNormalisation
+    card: Card
+    data: str
+    samples: Samples
+    config: TrainConfig | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder."""
+        return Path(self.name) if self.config is not None else None
+
+
+def open_subject(
+    source: str,
+    *,
+    data: str | None = None,
+    data_root: str | None = None,
+    weights: str | None = None,
+    which: Literal["last", "best"] = "last",
+    images: int | None = None,
+    device: torch.device | str = "cpu",
+) -> Subject:
+    """`source` is a run's folder, a classifier's file, or the name of a network of timm's.
+
+    A run is tested on its own `data` unless other is given. A named network has timm's pretrained weights, or those
+    of the safetensors file `weights`. `images` takes so many test images only, of as many classes as possible.
+    """
+    check_whole("images", images, 1)
+    path = Path(source)
+    if path.exists():
+        if weights is not None:
+            raise ValueError(f"weights={weights} beside {source}: accepted is a network's name, or no weights")
+        model, card = load_classifier(path, which)
+        config = _config_of(path)
+    else:
+        model, card, config = *_network(source, weights), None
+    test, data = _test_set(card, config, data, data_root)
+    card = _agree(source, card, test)
+    samples = Samples(test, card.image_size, card.crop)
+    classifier = WithNormalisation(model, card).to(device).eval()
+    return Subject(source, classifier, card, data, samples if images is None else samples.first(images), config)
+
+
+def _config_of(path: Path) -> TrainConfig | None:
+    written = path / "config.yaml"
+    return TrainConfig.from_flat(read_config(written)) if written.is_file() else None
+
+
+def _network(name: str, weights: str | None) -> tuple[nn.Module, Card]:
+    """timm's network of that name, and a card without names of classes, which the data will give."""
+    import timm
+
+    from automix.engine.build import load_initial_weights
+
+    if not timm.is_model(name):
+        raise ValueError(f"{name!r}: no such folder or file, and no network of timm's: accepted are these three")
+    expects = timm.data.resolve_model_data_config(timm.get_pretrained_cfg(name).to_dict())
+    classes = int(timm.get_pretrained_cfg(name).num_classes)
+    size = int(expects["input_size"][-1])
+    try:
+        model = create_model(name, num_classes=classes, image_size=size, pretrained=weights is None)
+    except (OSError, RuntimeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(f"model {name}: no pretrained weights ({reason}); accepted is --weights FILE") from None
+    if weights is not None:
+        load_initial_weights(model, Path(weights))
+    mean, std = (tuple(float(value) for value in expects[key]) for key in ("mean", "std"))
+    names = tuple(str(number) for number in range(classes))
+    options: dict[str, Any] = {"model": name, "model_options": {}, "classes": names, "mean": mean, "std": std}
+    return model, Card(image_size=size, train_size=size, crop=float(expects["crop_pct"]), **options)
+
+
+def _test_set(card: Card, config: TrainConfig | None, data: str | None, data_root: str | None) -> tuple[Split, str]:
+    name = data or (config.data if config else card.facts.get("data"))
+    if name is None:
+        raise ValueError("no data to test on: accepted is --data NAME or --data FOLDER")
+    own = config is not None and data is None
+    root = Path(data_root) if data_root else (config.root if config else None)
+    classes = config.classes if own and config else None
+    return open_subset(name, root, card.train_size, classes, None, 0)[1], name
+
+
+def _agree(source: str, card: Card, test: Split) -> Card:
+    """The card with the data's names where it has only numbers; an error where the two speak of different classes."""
+    if len(card.classes) != len(test.classes):
+        raise ValueError(
+            f"{source} tells {len(card.classes)} classes, the data has {len(test.classes)}: accepted are equals"
+        )
+    if card.classes == test.classes:
+        return card
+    if card.classes != tuple(str(number) for number in range(len(card.classes))):
+        odd = next((ours, theirs) for ours, theirs in zip(card.classes, test.classes, strict=True) if ours != theirs)
+        raise ValueError(f"{source} knows {odd[0]!r} where the data has {odd[1]!r}: accepted are the same classes")
+    return replace(card, classes=test.classes)

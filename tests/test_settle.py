@@ -1,0 +1,101 @@
+"""Loss terms settled one after the other give the gradients of their sum, and do not keep each other's activations."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from conftest import HandWritten, batch
+from torch import Tensor, nn
+
+import automix
+from automix.settle import settle
+
+
+@contextmanager
+def _nothing_settled() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("automix.task.settle", lambda loss, parameters: loss)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("automix", {"layer": "body"}),
+        ("automix", {"layer": "body", "paper": True}),
+        ("automix", {"layer": "body", "second_loss": "mixup"}),
+        ("automix", {"layer": "body", "second_loss": "share", "block_share": 0.5}),
+        ("automix", {"layer": "body", "momentum": None, "paper": True}),  # shares a graph: nothing may be settled
+        ("mixup", {"one_hot_loss": True}),
+        ("manifoldmix", {"layers": ("body",), "one_hot_loss": True}),
+    ],
+)
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_the_gradients_are_those_of_the_sum(method: str, options: dict[str, Any], precision: torch.dtype) -> None:
+    x, y = batch()
+    task = automix.create_task(method, HandWritten(), **options)
+    other = copy.deepcopy(task)
+
+    def accumulate(task: nn.Module) -> float:
+        """Two pieces of a batch, scaled as a loop that accumulates would."""
+        for _ in range(2):
+            with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+                loss = task(x, y).loss
+            (loss / 2).backward()
+        return loss.item()
+
+    loss = accumulate(task)
+    with _nothing_settled():
+        assert accumulate(other) == loss
+    for (name, ours), theirs in zip(task.named_parameters(), other.parameters(), strict=True):
+        assert (ours.grad is None) == (theirs.grad is None), name
+        if ours.grad is not None and theirs.grad is not None:
+            tolerance = 1e-5 if precision == torch.float32 else 2e-2
+            gap = (ours.grad - theirs.grad).norm()
+            assert gap <= tolerance * theirs.grad.norm(), name
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    if node is not None:
+        yield node
+        for following, _ in node.next_functions:
+            yield from _nodes(following)
+
+
+def _convolutions(loss: Tensor) -> int:
+    return len({node for node in _nodes(loss.grad_fn) if type(node).__name__ == "ConvolutionBackward0"})
+
+
+def test_only_the_last_pass_is_kept() -> None:
+    """HandWritten has 2 convolutions: settled, of three passes only the teacher's is in the graph."""
+    x, y = batch()
+    task = automix.AutoMix(HandWritten(), layer="body")
+    kept = _convolutions(task(x, y).loss)
+    with _nothing_settled():
+        assert _convolutions(task(x, y).loss) == kept + 4
+
+
+def test_a_factor_reaches_the_gradients_and_backward_works_once() -> None:
+    weight, frozen = torch.tensor([2.0, 3.0], requires_grad=True), torch.tensor([5.0, 7.0])
+    unused = torch.ones(1, requires_grad=True)
+    loss = settle((weight**2 * frozen).sum(), [weight, frozen, unused])
+    assert loss.item() == 83.0
+    (10 * loss).backward(retain_graph=True)
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [200.0, 420.0]  # 10 * 2 * weight * frozen
+    assert unused.grad is None
+    with pytest.raises(RuntimeError, match="backward was called twice"):
+        loss.backward()
+
+
+def test_what_cannot_be_settled_stays() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    loss = weight.sum()
+    with torch.autocast("cpu", torch.float16):  # the scaler's factor is not known yet
+        assert settle(loss, [weight]) is loss
+    assert settle(loss.detach(), [weight]).grad_fn is None
+    settled = settle(loss, [weight])
+    assert settle(settled, [weight]) is settled
