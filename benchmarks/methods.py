@@ -11,7 +11,6 @@ ones; TransMix needs a class token and is set against a plain step of a small Vi
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import automix
+from automix.evaluate.efficiency import Step, ratios, time_in_turns, training_step
 
 CLASSES, SIZE, BATCH = 20, 32, 100
-Step = Callable[[Tensor, Tensor], object]
 
 
 def main() -> None:
@@ -52,21 +51,19 @@ def measure(names: list[str], rounds: int) -> dict[str, tuple[float, float, floa
     for name in names:
         plain = "vanilla, ViT" if name in NEEDS_CLASS_TOKEN else "vanilla"
         if plain not in steps:
-            steps[plain] = (plain, task_step("vanilla", network(plain)))
+            steps[plain] = (plain, training_step(automix.create_task("vanilla", network(plain)).train()))
         if name != "vanilla":
-            steps[name] = (plain, task_step(name, network(plain)))
+            steps[name] = (plain, training_step(automix.create_task(name, network(plain)).train()))
     for name, oracle in others().items():
         steps[name] = ("vanilla", transform_step(oracle, network("vanilla")))
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(BATCH, 3, SIZE, SIZE, generator=generator).contiguous(memory_format=torch.channels_last)
     y = torch.randint(CLASSES, (BATCH,), generator=generator)
-    ratios: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(-2, rounds):  # two rounds to warm up
-        seconds = {name: timed(step, x, y) for name, (_, step) in steps.items()}
-        for name, (plain, _) in steps.items():
-            if turn >= 0:
-                ratios[name].append(seconds[name] / seconds[plain])
-    quartiles = {name: tuple(statistics.quantiles(values, n=4)) for name, values in ratios.items()}
+    seconds = time_in_turns({name: step for name, (_, step) in steps.items()}, x, y, rounds=rounds)
+    quartiles = {
+        name: tuple(statistics.quantiles(ratios(seconds[name], seconds[plain]), n=4))
+        for name, (plain, _) in steps.items()
+    }
     return dict(sorted(quartiles.items(), key=lambda item: item[1][1]))  # type: ignore[arg-type]
 
 
@@ -80,19 +77,6 @@ def network(plain: str) -> nn.Module:
             "deit_tiny_patch16_224", num_classes=CLASSES, image_size=SIZE, depth=4, embed_dim=96
         )
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def task_step(name: str, model: nn.Module) -> Step:
-    task = automix.create_task(name, model).train()
-    optimizer = torch.optim.SGD(task.param_groups(lr=0.01), momentum=0.9)
-
-    def step(x: Tensor, y: Tensor) -> None:
-        optimizer.zero_grad()
-        task(x, y).loss.backward()
-        optimizer.step()
-        task.update(0.5)
-
-    return step
 
 
 def transform_step(oracle: Callable[..., tuple[Tensor, Tensor]], model: nn.Module) -> Step:
@@ -119,12 +103,6 @@ def others() -> dict[str, Callable[..., tuple[Tensor, Tensor]]]:
         "torchvision's MixUp": v2.MixUp(num_classes=CLASSES),
         "torchvision's CutMix": v2.CutMix(num_classes=CLASSES),
     }
-
-
-def timed(step: Step, x: Tensor, y: Tensor) -> float:
-    start = time.perf_counter()
-    step(x, y)
-    return time.perf_counter() - start
 
 
 def plot(rows: dict[str, tuple[float, float, float]], path: Path) -> None:

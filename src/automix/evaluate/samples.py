@@ -1,7 +1,8 @@
 """Test images as evaluators get them: pixels in [0, 1] of one size, with labels and, where known, boxes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from automix.data.choose import spread_over_classes
 from automix.data.images import ImageSet, fit
 from automix.data.listing import Listing
-from automix.data.names import Split
+from automix.data.stream import Source
 
 BATCH = 100
 
@@ -22,7 +23,7 @@ class Samples:
     Files are read a batch at a time, so the set may be larger than the memory.
     """
 
-    source: Split
+    source: Source
     image_size: int
     crop: float = 1.0
 
@@ -52,14 +53,20 @@ class Samples:
         for part in self.parts(batch_size):
             yield to_floats(part.images, device), part.labels.to(device)
 
+    def take(self, positions: Tensor) -> "Samples":
+        """The images at `positions`, in that order."""
+        if isinstance(self.source, Listing | ImageSet):
+            return replace(self, source=self.source.take(positions))
+        return replace(self, source=_Chosen(self.source, positions))
+
     def first(self, count: int) -> "Samples":
         """`count` images only, of as many classes as possible; all of them where there are no more."""
         if count >= len(self):
             return self
-        if not isinstance(self.source, Listing | ImageSet):
-            raise ValueError("a part of data that can be streamed only: accepted are named datasets and folders")
-        chosen = spread_over_classes(self.source.labels, count).sort().values
-        return Samples(self.source.take(chosen), self.image_size, self.crop)
+        labels = self.source.labels
+        if labels is None:  # known by reading only: at equal distances then
+            return self.take(torch.arange(count) * len(self) // count)
+        return self.take(spread_over_classes(labels, count).sort().values)
 
     def _read(self, positions: Tensor) -> ImageSet:
         images, labels = zip(*(self.source.read(position) for position in positions.tolist()), strict=True)
@@ -67,6 +74,31 @@ class Samples:
         return ImageSet(
             torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels), self.classes
         )
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Some images of a set that is read image by image."""
+
+    source: Source
+    positions: Tensor
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.source.classes
+
+    @property
+    def labels(self) -> Tensor | None:
+        return None if self.source.labels is None else self.source.labels[self.positions]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def read(self, index: int) -> tuple[Any, int]:
+        return self.source.read(int(self.positions[index]))
+
+    def name_of(self, index: int) -> str:
+        return self.source.name_of(int(self.positions[index]))
 
 
 def to_floats(images: Tensor, device: torch.device | str = "cpu") -> Tensor:

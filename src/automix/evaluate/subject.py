@@ -32,6 +32,10 @@ class Subject:
     config: TrainConfig | None = None
 
     @property
+    def device(self) -> torch.device:
+        return self.classifier.mean.device
+
+    @property
     def folder(self) -> Path | None:
         """The run's folder."""
         return Path(self.name) if self.config is not None else None
@@ -81,8 +85,9 @@ def _network(name: str, weights: str | None) -> tuple[nn.Module, Card]:
 
     if not timm.is_model(name):
         raise ValueError(f"{name!r}: no such folder or file, and no network of timm's: accepted are these three")
-    expects = timm.data.resolve_model_data_config(timm.get_pretrained_cfg(name).to_dict())
-    classes = int(timm.get_pretrained_cfg(name).num_classes)
+    known = timm.get_pretrained_cfg(name)
+    expects = timm.data.resolve_data_config(pretrained_cfg=known.to_dict())
+    classes = int(known.num_classes)
     size = int(expects["input_size"][-1])
     try:
         model = create_model(name, num_classes=classes, image_size=size, pretrained=weights is None)

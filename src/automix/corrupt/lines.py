@@ -1,0 +1,73 @@
+"""Blurring and resizing as matrices: what happens along a line of pixels, applied to rows and to columns.
+
+A matrix (out, in) has any border rule in it, and a batch of images is one product.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def along_both(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Images (..., H, W) changed by `rows` (H', H) downwards and by `columns` (W', W) across."""
+    return rows.to(images) @ (images @ columns.to(images).T)
+
+
+def gaussian_blur_lines(images: Tensor, sigma: float, *, mirror: bool = False, truncate: float = 4.0) -> Tensor:
+    """scipy's gaussian_filter, as skimage.filters.gaussian calls it; the border is repeated, or mirrored."""
+    rows, columns = (gaussian_matrix(size, sigma, mirror, truncate) for size in images.shape[-2:])
+    return along_both(images, rows, columns)
+
+
+def gaussian_matrix(size: int, sigma: float, mirror: bool = False, truncate: float = 4.0) -> Tensor:
+    radius = int(truncate * sigma + 0.5)
+    if radius == 0:
+        return torch.eye(size)
+    reach = torch.arange(-radius, radius + 1)
+    weights = torch.exp(-0.5 * (reach / sigma) ** 2)
+    places = torch.arange(size).unsqueeze(1) + reach
+    places = mirrored(places, size, edge_twice=True) if mirror else places.clamp(0, size - 1)
+    return torch.zeros(size, size).scatter_add_(1, places, (weights / weights.sum()).expand(size, -1))
+
+
+def zoom_lines(images: Tensor, factor: float) -> Tensor:
+    """The middle of the images enlarged by `factor`, in their own size, as scipy's zoom does it with straight lines.
+
+    The original takes its images for square; here each side has a middle of its own.
+    """
+    rows, columns = (zoom_matrix(size, factor) for size in images.shape[-2:])
+    return along_both(images, rows, columns)
+
+
+def zoom_matrix(size: int, factor: float) -> Tensor:
+    middle = math.ceil(size / factor)
+    enlarged = round(middle * factor)  # a little more than `size`: the rest is trimmed off
+    trimmed = torch.arange(size) + (enlarged - size) // 2
+    places = (size - middle) // 2 + trimmed * ((middle - 1) / max(enlarged - 1, 1))  # ends come to lie on ends
+    left = places.floor().long().clamp(max=size - 2)
+    share = (places - left).unsqueeze(1)
+    at = torch.zeros(size, size)
+    at.scatter_add_(1, left.unsqueeze(1), 1 - share).scatter_add_(1, left.unsqueeze(1) + 1, share)
+    return at
+
+
+def box_matrix(size: int, new_size: int) -> Tensor:
+    """Pillow's resizing with the BOX filter: the mean of the pixels whose centres lie in the new pixel."""
+    scale = size / new_size
+    centre = (torch.arange(new_size, dtype=torch.float64) + 0.5) * scale
+    # Centres often lie exactly on the edge of a new pixel: rounding decides, and is to decide as it does in Pillow.
+    place, half, centre = torch.arange(size), max(scale, 1) / 2, centre.unsqueeze(1)
+    distance = (place - centre + 0.5) * (1 / max(scale, 1))
+    within = (place >= (centre - half + 0.5).floor()) & (place < (centre + half + 0.5).floor())
+    inside = (within & (distance > -0.5) & (distance <= 0.5)).float()
+    return inside / inside.sum(dim=1, keepdim=True)
+
+
+def mirrored(places: Tensor, size: int, *, edge_twice: bool) -> Tensor:
+    """Places beyond the border as places inside: c b a | a b c (`edge_twice`), or c b | a b c."""
+    if edge_twice:
+        places = places % (2 * size)
+        return torch.minimum(places, 2 * size - 1 - places)
+    places = places % (2 * size - 2)
+    return torch.minimum(places, 2 * size - 2 - places)

@@ -1,0 +1,384 @@
+"""Accuracy on corrupted images: made ones, the official layouts, and what is wrong with folders."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import HandWritten
+from PIL import Image
+from torch import Tensor, nn
+
+from automix.corrupt import BENCHMARK, EXTRA, NAMES, corrupt, write_cifar_c
+from automix.corrupt.generate import PART, corrupt_part
+from automix.data import ImageSet, draw_shapes
+from automix.data.names import open_dataset
+from automix.evaluate.corruptions import CorruptionTable, corruption_table, corruptions, heat_map
+from automix.evaluate.samples import Samples
+
+THREE = ("gaussian_noise", "fog", "contrast")
+
+
+class Thresholds(nn.Module):
+    """Knows the classes by the mean brightness of an image: class k from k / classes on."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.centres = nn.Parameter((torch.arange(classes) + 0.5) / classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.dtype == torch.float32
+        return -(x.mean(dim=(1, 2, 3)).unsqueeze(1) - self.centres).abs()
+
+
+class Linear(nn.Module):
+    """Answers by random weights of all pixels, so that small changes change answers."""
+
+    def __init__(self, classes: int, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3 * size * size, classes, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(dim=(2, 3), keepdim=True)).flatten(1) @ self.weight
+
+
+def greys(count: int = 20, classes: int = 4, size: int = 16) -> Samples:
+    """Flat images in the middle of their class's brightness, on which `Thresholds` is always right."""
+    labels = torch.arange(count) % classes
+    level = ((labels + 0.5) / classes * 255).byte()
+    images = level.view(-1, 1, 1, 1).expand(-1, 3, size, size).contiguous()
+    return Samples(ImageSet(images, labels, tuple(f"class {i}" for i in range(classes))), size)
+
+
+def drawn(count: int = 30, size: int = 16) -> Samples:
+    shapes = draw_shapes(count, size)
+    return Samples(ImageSet(shapes.images, shapes.labels % 5, tuple("abcde")), size)
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
+
+
+def test_brightness_makes_a_model_of_brightness_wrong_by_known_numbers() -> None:
+    """Levels 31, 95, 159, 223 of 255; borders at 63.75, 127.5, 191.25. Brightness adds 0.05 .. 0.3, contrast nothing.
+
+    0.1 * 255 = 25.5 leaves all in place (31 -> 56), 0.15 * 255 = 38.25 moves 31 to 69, 95 to 133, 159 to 197, and the
+    brightest stays in the last class: 1 of 4 is right from severity 3 on.
+    """
+    model, samples = Thresholds(4), greys()
+    table, _ = corruption_table(model, samples, names=["brightness", "contrast"])
+    assert table.clean == 100
+    assert table.top1.tolist() == [[100, 100, 25, 25, 25], [100] * 5]
+    found = corruptions(model, samples, names=["brightness", "contrast"])
+    assert list(found.values) == ["corruption_top1", "corruption_error", "brightness_top1", "contrast_top1"]
+    assert found.values["brightness_top1"] == pytest.approx(55)
+    assert found.values["corruption_top1"] == pytest.approx(77.5)
+    assert found.values["corruption_error"] == pytest.approx(22.5)
+    some = corruptions(model, samples, names=["brightness"], severities=(2, 3))
+    assert some.values["corruption_top1"] == pytest.approx(62.5)
+
+
+def test_all_nineteen_in_one_call_and_the_model_stays_as_it_was() -> None:
+    model = HandWritten(5)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    found = corruptions(model, drawn(), severities=[1])
+    assert [*found.values][2:] == [f"{name}_top1" for name in NAMES]
+    rows = torch.tensor([*found.values.values()][2:])
+    assert found.values["corruption_top1"] == pytest.approx(float(rows.mean()), abs=1e-4)
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert "strengths of CIFAR-C" in found.notes[0]
+    assert "not the official files" in found.notes[0]
+    assert "not mCE" in found.notes[1]
+
+
+def test_accuracy_is_that_of_the_corrupted_images_whatever_the_batch_size() -> None:
+    model, samples = Linear(5, 16), drawn(PART + 30)
+    assert isinstance(samples.source, ImageSet)
+    right = 0
+    for number, part in enumerate((samples.source.images[:PART], samples.source.images[PART:])):
+        images = corrupt_part(part, number, "snow", 4)
+        with torch.no_grad():
+            answer = model(images / 255).argmax(dim=1)
+        right += int((answer == samples.source.labels[number * PART :][: len(part)]).sum())
+    for batch_size in (7, 64, 1000):
+        found = corruptions(model, samples, names=("snow",), severities=(4,), batch_size=batch_size)
+        assert found.values["snow_top1"] == pytest.approx(100 * right / (PART + 30), abs=1e-4)
+
+
+def test_parts_corruptions_and_severities_draw_different_numbers() -> None:
+    images = torch.full((3, 3, 32, 32), 128, dtype=torch.uint8)
+    noises = [corrupt_part(images, 0, "gaussian_noise", 1), corrupt_part(images, 1, "gaussian_noise", 1)]
+    assert not torch.equal(*noises)
+    assert torch.equal(noises[1], corrupt_part(images, 1, "gaussian_noise", 1))
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int, str]] = []
+
+    def track(items: Iterable[Any], total: int, what: str) -> Iterable[Any]:
+        seen = list(items)
+        told.append((len(seen), total, what))
+        return seen
+
+    corruptions(HandWritten(5), drawn(PART + 1), names=("contrast",), severities=(1,), track=track)
+    assert told == [(2, 2, "corruptions")]
+
+
+def test_the_picture_has_the_table_in_it() -> None:
+    table = CorruptionTable(NAMES, (1, 2, 3, 4, 5), torch.linspace(90, 9, 95).view(19, 5), 93.4)
+    picture = heat_map(table)
+    assert picture.height > picture.width > 500
+    darker = heat_map(CorruptionTable(NAMES, (1, 2, 3, 4, 5), torch.zeros(19, 5), 93.4))
+    assert np.asarray(darker).mean() < np.asarray(picture).mean()
+    assert heat_map(CorruptionTable(("fog",), (3,), torch.zeros(1, 1), 0.0)).width > 100
+    found = corruptions(HandWritten(5), drawn(), names=("contrast",), severities=(1,))
+    assert found.pictures["corruptions"]().mode == "RGB"
+
+
+# --- the layout of CIFAR-C -------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_the_official_layout_and_is_read_back_with_the_same_accuracy(tmp_path: Path) -> None:
+    model, samples = Linear(5, 16), drawn(PART + 7)
+    folder = write_cifar_c(samples, tmp_path / "shapes-c", THREE)
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*(f"{name}.npy" for name in THREE), "labels.npy"])
+    labels, images = np.load(folder / "labels.npy"), np.load(folder / "fog.npy")
+    assert (images.shape, images.dtype) == ((5 * (PART + 7), 16, 16, 3), np.uint8)
+    assert isinstance(samples.source, ImageSet)
+    assert labels.dtype == np.uint8
+    assert labels.tolist() == samples.source.labels.tolist() * 5
+    third = torch.from_numpy(images[2 * (PART + 7) :][:PART]).permute(0, 3, 1, 2)
+    assert torch.equal(third, corrupt_part(samples.source.images[:PART], 0, "fog", 3))
+
+    made, made_notes = corruption_table(model, samples, names=THREE)
+    read, read_notes = corruption_table(model, samples, names=THREE, folder=folder, batch_size=13)
+    assert torch.equal(made.top1, read.top1)
+    assert made.clean == read.clean
+    assert len(read.top1.unique()) > 5
+    assert str(folder) in read_notes[0]
+    assert "made from" in made_notes[0]
+    with pytest.raises(ValueError, match="not an empty folder; accepted is a new or an empty one"):
+        write_cifar_c(samples, folder, THREE)
+
+
+def official(folder: Path, names: Iterable[str], count: int = 4, size: int = 32) -> Path:
+    """A folder as the authors made theirs, of flat images: level 40 s at severity s."""
+    folder.mkdir()
+    for name in names:
+        images = np.zeros((5 * count, size, size, 3), np.uint8)
+        for severity in range(5):
+            images[severity * count : (severity + 1) * count] = 40 * (severity + 1)
+        np.save(folder / f"{name}.npy", images)
+    np.save(folder / "labels.npy", np.tile(np.arange(count), 5).astype(np.uint8))
+    return folder
+
+
+def test_severities_are_stacked_and_labels_are_the_files(tmp_path: Path) -> None:
+    """All images of severity s have level 40 s; of classes 0 to 3 the model names one, and one of four is that."""
+    folder = official(tmp_path / "c", NAMES)
+    asked: list[float] = []
+
+    class Listening(Thresholds):
+        def forward(self, x: Tensor) -> Tensor:
+            asked.append(round(float(x.mean()) * 255))
+            assert x.shape[-2:] == (16, 16)  # brought to the size of the samples
+            return super().forward(x)
+
+    table, _ = corruption_table(Listening(4), greys(), folder=folder, names=["fog"], severities=(5, 2))
+    assert asked[-2:] == [200, 80]
+    assert table.top1.tolist() == [[25, 25]]
+    assert corruption_table(Thresholds(4), greys(), folder=folder)[0].names == NAMES
+
+
+def test_without_the_extra_four_the_fifteen_are_read(tmp_path: Path) -> None:
+    folder = official(tmp_path / "c", BENCHMARK)
+    assert corruption_table(Thresholds(4), greys(), folder=folder)[0].names == BENCHMARK
+    np.save(folder / f"{EXTRA[0]}.npy", np.load(folder / "fog.npy"))
+    with pytest.raises(
+        ValueError, match=r"c: gaussian_blur.npy, spatter.npy, saturate.npy missing; accepted is names="
+    ):
+        corruptions(Thresholds(4), greys(), folder=folder)
+
+
+def test_a_partial_folder_says_what_is_missing(tmp_path: Path) -> None:
+    folder = official(tmp_path / "c", ("fog", "snow"))
+    with pytest.raises(ValueError) as error:
+        corruptions(Thresholds(4), greys(), folder=folder, names=("fog", "frost"))
+    assert str(error.value) == (
+        f"{folder}: frost.npy missing; accepted is names=... of what is there (snow, fog), or no folder: then all are "
+        "generated"
+    )
+    (folder / "labels.npy").unlink()
+    with pytest.raises(ValueError, match=r"labels.npy missing; accepted is a folder of CIFAR-C"):
+        corruptions(Thresholds(4), greys(), folder=folder, names=("fog",))
+
+
+def broken(folder: Path, name: str, array: Any) -> None:
+    np.save(folder / name, array, allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("fog.npy", np.zeros((20, 32, 32, 3), np.float32), "float32 of shape (20, 32, 32, 3); accepted is uint8 of"),
+        ("fog.npy", np.zeros((20, 3, 32, 32), np.uint8), "accepted is uint8 of shape (5 N, H, W, 3)"),
+        ("fog.npy", np.zeros((20, 32, 3), np.uint8), "accepted is uint8 of shape (5 N, H, W, 3)"),
+        ("fog.npy", np.zeros((25, 32, 32, 3), np.uint8), "25 images, labels.npy has 20: accepted are equals"),
+        ("fog.npy", np.array([{"a": 1}], dtype=object), "not an array of numpy's, or damaged"),
+        ("labels.npy", np.arange(20), "class 19; accepted are 0 to 3, the model's classes"),
+        ("labels.npy", np.full(20, -1), "class -1; accepted are 0 to 3, the model's classes"),
+        ("labels.npy", np.zeros(19, np.uint8), "accepted are whole numbers (5 N,), N for each severity"),
+        ("labels.npy", np.zeros(0, np.uint8), "accepted are whole numbers (5 N,), N for each severity"),
+        ("labels.npy", np.zeros(20), "float64 of shape (20,); accepted are whole numbers"),
+    ],
+)
+def test_broken_arrays_are_named(tmp_path: Path, name: str, array: Any, message: str) -> None:
+    folder = official(tmp_path / "c", ("fog",))
+    broken(folder, name, array)
+    with pytest.raises(ValueError) as error:
+        corruptions(Thresholds(4), greys(), folder=folder, names=("fog",))
+    assert str(folder / name) in str(error.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", b"half"])
+def test_files_that_are_no_arrays_are_named(tmp_path: Path, content: bytes) -> None:
+    folder = official(tmp_path / "c", ("fog",))
+    whole = (folder / "fog.npy").read_bytes()
+    (folder / "fog.npy").write_bytes(whole[: len(whole) // 2] if content == b"half" else content)
+    with pytest.raises(ValueError, match=r"fog.npy: not an array of numpy's, or damaged \(") as error:
+        corruptions(Thresholds(4), greys(), folder=folder, names=("fog",))
+    assert "\n" not in str(error.value)
+
+
+# --- the layout of ImageNet-C ----------------------------------------------------------------------------------------
+
+
+def image_files(root: Path, names: Iterable[str], folders: Iterable[str], size: int = 24) -> Path:
+    """<name>/<severity>/<class>/: two images of the class's brightness in each, to which severity adds 20."""
+    for name in names:
+        for severity in range(1, 6):
+            for number, folder in enumerate(folders):
+                below = root / name / str(severity) / folder
+                below.mkdir(parents=True)
+                level = int((number + 0.5) / 4 * 255) + 20 * severity
+                for file in ("ILSVRC_1.JPEG", "ILSVRC_2.JPEG"):
+                    Image.new("RGB", (size, size), (min(level, 255),) * 3).save(below / file, quality=95)
+    return root
+
+
+def test_imagenet_c_is_read_by_class_folders(tmp_path: Path) -> None:
+    samples = greys()
+    folder = image_files(tmp_path / "c", ("fog", "snow"), samples.classes)
+    table, notes = corruption_table(Thresholds(4), samples, folder=folder, names=("fog", "snow"))
+    # 31 + 20 s stays below 63.75 at severity 1 only; the brightest class cannot leave the range.
+    assert table.top1.tolist() == [[100, 25, 25, 25, 25]] * 2
+    assert str(folder) in notes[0]
+    (folder / "fog" / "1" / "class 0" / "notes.txt").write_text("no image")
+    assert torch.equal(corruption_table(Thresholds(4), samples, folder=folder, names=("fog",))[0].top1, table.top1[:1])
+
+
+def test_wordnet_ids_stand_for_classes_that_have_words(tmp_path: Path) -> None:
+    """Tiny-ImageNet's classes are shown by their words and numbered by their ids."""
+    folder = image_files(tmp_path / "c", ("fog",), [f"n0000000{i}" for i in range(4)])
+    table, _ = corruption_table(Thresholds(4), greys(), folder=folder, names=("fog",), severities=(1,))
+    assert table.top1.tolist() == [[100]]
+
+
+def test_other_classes_on_disk_are_refused(tmp_path: Path) -> None:
+    samples = greys()
+    folder = image_files(tmp_path / "c", ("fog",), samples.classes)
+    (folder / "fog" / "3" / "dog").mkdir()
+    with pytest.raises(
+        ValueError, match=r"3: 5 class folders, dog is no class of the model; accepted are the 4 classes"
+    ):
+        corruptions(Thresholds(4), samples, folder=folder, names=("fog",))
+    (folder / "fog" / "3" / "dog").rmdir()
+    (folder / "fog" / "4" / "class 1").rename(folder / "fog" / "elsewhere")
+    with pytest.raises(ValueError, match=r"4: 3 class folders, class 1 is missing; accepted are the 4 classes"):
+        corruptions(Thresholds(4), samples, folder=folder, names=("fog",))
+    with pytest.raises(ValueError, match=r"c: snow missing; accepted is names="):
+        corruptions(Thresholds(4), samples, folder=folder, names=("snow",))
+    (folder / "fog" / "5").rename(folder / "five")
+    with pytest.raises(ValueError, match=r"fog/5: not found; accepted is a folder of CIFAR-C"):
+        corruptions(Thresholds(4), samples, folder=folder, names=("fog",), severities=(5,))
+    wrong_ids = image_files(tmp_path / "ids", ("fog",), [f"n0000000{i}" for i in range(3)])
+    with pytest.raises(ValueError, match="3 class folders"):
+        corruptions(Thresholds(4), samples, folder=wrong_ids, names=("fog",))
+
+
+def test_empty_class_folders_are_refused(tmp_path: Path) -> None:
+    samples = greys()
+    for name in samples.classes:
+        (tmp_path / "fog" / "1" / name).mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"1: no images in it; accepted is <class>/<image>$"):
+        corruptions(Thresholds(4), samples, folder=tmp_path, names=("fog",), severities=(1,))
+
+
+# --- wrong input -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"names": ("mist",)}, r"^corruption 'mist' is unknown: accepted are gaussian_noise, .*"),
+        ({"names": ("zoom_blurr",)}, r"; did you mean 'zoom_blur'\?$"),
+        ({"names": ()}, r"^names=\(\): accepted is a list of names"),
+        ({"severities": (0,)}, r"^severity=0: accepted are whole numbers 1 to 5$"),
+        ({"severities": ()}, r"^severities=\(\): accepted is a list of numbers 1 to 5$"),
+        ({"batch_size": 0}, r"^batch_size=0: accepted is a whole number >= 1$"),
+        ({"folder": "nowhere"}, r"^nowhere: no such folder; accepted is a folder of CIFAR-C"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        corruptions(Thresholds(4), greys(), **options)
+
+
+def test_wrong_models_and_samples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^the model gives 5 numbers: accepted are 4, the classes$"):
+        corruptions(Thresholds(5), greys(), names=("fog",))
+    with pytest.raises(ValueError, match=r"^test images of 4 px: accepted are 8 px or more$"):
+        corruptions(Thresholds(4), greys(size=4))
+    with pytest.raises(ValueError, match=r"^no test images: accepted are 1 or more$"):
+        corruptions(Thresholds(4), greys(count=0))
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path}: no corruptions in it; accepted is a folder of")):
+        corruptions(Thresholds(4), greys(), folder=tmp_path)
+    with pytest.raises(ValueError, match=r"^names='fog': accepted is a list of names of corruptions$"):
+        corruptions(Thresholds(4), greys(), names="fog")
+
+
+# --- real photos -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
+def test_real_photos_are_closer_to_severity_1_than_to_5_and_survive_the_layout(tmp_path: Path) -> None:
+    test = open_dataset("cifar100")[1].subset(classes=20, per_class=3)  # type: ignore[union-attr]
+    images = test.in_memory().images  # type: ignore[union-attr]
+    for name in NAMES:
+        weak, strong = (
+            float(
+                (corrupt(images, name, severity, generator=torch.Generator().manual_seed(0)).float() - images)
+                .abs()
+                .mean()
+            )
+            for severity in (1, 5)
+        )
+        if name == "elastic_transform":  # its affine part is the largest at severity 1, by the published numbers
+            assert weak > 5 < strong
+        else:
+            assert 0 < weak < strong, name
+    samples = Samples(test, 32)
+    model = Linear(20, 32)
+    folder = write_cifar_c(samples, tmp_path / "cifar-c", THREE)
+    made, read = (corruptions(model, samples, names=THREE, folder=place).values for place in (None, folder))
+    assert made == read
+    assert len(set(made.values())) > 3
