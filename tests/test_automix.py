@@ -1,16 +1,19 @@
 """The AutoMix task: which loss reaches which parameters, Eq. 7-12, the ablations."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import HandWritten, batch, group_norm
+from safetensors.torch import save_file
 from torch import Tensor
 
 from automix import AutoMix, MixedTarget
 from automix.learned.automix import Pairs
+from automix.learned.block_file import load_mix_block, save_mix_block
 from automix.mixing import blend, step_generator
 
 
@@ -260,6 +263,48 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
     with pytest.raises(ValueError, match=message) as error:
         AutoMix(HandWritten(), **{"layer": "body", **options})
     assert "\n" not in str(error.value)
+
+
+def test_the_fast_form_trains_the_block_on_a_quarter_and_leaves_a_quarter_clean() -> None:
+    x, y = batch(8)
+    task = AutoMix(HandWritten(), layer="body", effort="fast", per_sample=True)
+    assert (task.second_loss, task.block_share) == ("share", 0.25)
+    seen: dict[str, list[Tensor]] = {"student": [], "teacher": []}
+    task.student.register_forward_pre_hook(lambda module, inputs: seen["student"].append(inputs[0]))
+    assert task.teacher is not None
+    task.teacher.register_forward_pre_hook(lambda module, inputs: seen["teacher"].append(inputs[0]))
+    out = task(x, y)
+    assert [len(images) for images in seen["student"]] == [8]  # one pass
+    assert [len(images) for images in seen["teacher"]] == [8, 2]  # the features of all, the Mix Block's samples
+    assert torch.equal(seen["student"][0][6:], x[6:])
+    assert not torch.equal(seen["student"][0][:6], x[:6])
+    # counted twice: of the size of the two losses that it replaces
+    plain = AutoMix(HandWritten(), layer="body", second_loss="none")
+    plain.load_state_dict(task.state_dict())
+    assert out.metrics["loss_mixed"] > 1.5 * plain(x, y).metrics["loss_mixed"]
+    assert AutoMix(HandWritten(), layer="body", effort="fast", block_share=0.5).block_share == 0.5
+
+
+def test_a_mix_block_goes_through_a_file(tmp_path: Path) -> None:
+    task = AutoMix(HandWritten(), layer="body", upsampling="bilinear", reduction=3)
+    with torch.no_grad():
+        for parameter in task.mix_block.parameters():
+            parameter.add_(1)
+    save_mix_block(tmp_path / "block.safetensors", task.mix_block)
+    before = torch.get_rng_state()
+    block = load_mix_block(tmp_path / "block.safetensors")
+    assert torch.equal(torch.get_rng_state(), before)
+    z_i, z_j = torch.randn(2, 3, 12, 4, 4)
+    lam = torch.tensor(0.4)
+    assert torch.equal(block(z_i, z_j, lam, (8, 8)), task.mix_block(z_i, z_j, lam, (8, 8)))
+    again = AutoMix(HandWritten(), layer="body", mix_block=str(tmp_path / "block.safetensors"))
+    assert torch.equal(again.mix_block.w_z.weight, task.mix_block.w_z.weight)
+    (tmp_path / "bad.safetensors").write_bytes(b"nothing")
+    save_file({"w": torch.ones(1)}, tmp_path / "other.safetensors")
+    for name, message in (("bad", "cannot be read"), ("other", "no Mix Block in it"), ("none", "cannot be read")):
+        with pytest.raises(ValueError, match=message) as error:
+            AutoMix(HandWritten(), layer="body", mix_block=tmp_path / f"{name}.safetensors")
+        assert "\n" not in str(error.value)
 
 
 def test_a_ready_mix_block_must_fit() -> None:

@@ -17,6 +17,7 @@ l_lambda is there without the Mix Block's `exact_mean` only; with it, the mean o
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 
 from automix.checks import check_alpha, check_choice, check_range
 from automix.features import find_tap
+from automix.learned.block_file import load_mix_block
 from automix.learned.instruments import complaints, examine
 from automix.learned.mix_block import MixBlock
 from automix.methods.mixup import mixup
@@ -32,6 +34,7 @@ from automix.task import Criterion, StepOutput, Task, batch_norm_hint, eval_mode
 
 SECOND_LOSSES = ("clean", "share", "mixup", "none")
 CLEAN_SHARE = 0.25  # of the mixed batch, left clean where second_loss is "share"
+EFFORTS = {"exact": ("clean", 1.0), "fast": ("share", 0.25)}  # second_loss, block_share
 SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
 
 
@@ -53,11 +56,18 @@ class AutoMix(Task):
 
     ``paper=True`` is the paper's own form: the Mix Block without our additions (mix_block.py).
 
+    ``effort="fast"`` costs little more than Mixup (docs/results/automix-cost.md): the Mix Block learns from a quarter
+    of each batch (`block_share`), and a quarter of the mixed batch is left clean (`second_loss` "share") where "exact"
+    has a pass of its own for clean images.
+
     `second_loss` is what the student learns beside the mixed samples: "clean" images (l_CE), the same images mixed by
-    "mixup" with a draw of their own, or "none". For the ablations: ``gamma=0`` drops l_lambda (which there is with
-    ``exact_mean=False`` only), ``momentum=0`` makes the teacher a copy of the student, and ``momentum=None`` trains
-    student and Mix Block jointly on one loss without a teacher, as in the paper's row "none"; that one is known to
-    collapse. Further keywords go to MixBlock, unless a `mix_block` is given ready.
+    "mixup" with a draw of their own, a "share" of the batch that is left clean, or "none". For the ablations:
+    ``gamma=0`` drops l_lambda (which there is with ``exact_mean=False`` only), ``momentum=0`` makes the teacher a copy
+    of the student, and ``momentum=None`` trains student and Mix Block jointly on one loss without a teacher, as in the
+    paper's row "none"; that one is known to collapse.
+
+    Further keywords go to MixBlock, unless a `mix_block` is given ready, or as the file of one that was trained before
+    (`save_mix_block`, or a run's folder); it is of use to a network that comes from the same training.
     """
 
     learns_to_mix = True
@@ -68,21 +78,26 @@ class AutoMix(Task):
         layer: int | str = 3,
         *,
         paper: bool = False,
-        second_loss: str = "clean",
+        effort: str = "exact",
+        second_loss: str | None = None,
         alpha: float = 2.0,
         momentum: float | None = 0.999,
         gamma: float = 0.1,
         epsilon: float = 0.1,
         lam_margin: float = 0.08,
         block_lr: float = 1.0,
-        block_share: float = 1.0,
+        block_share: float | None = None,
         per_sample: bool = False,
         criterion: Criterion = MixedTarget.loss,
         seed: int = 0,
         channels: int | None = None,
-        mix_block: MixBlock | None = None,
+        mix_block: MixBlock | Path | str | None = None,
         **block_options: Any,
     ) -> None:
+        check_choice("effort", effort, EFFORTS)
+        usual_loss, usual_share = EFFORTS[effort]
+        second_loss = usual_loss if second_loss is None else second_loss
+        block_share = usual_share if block_share is None else block_share
         check_choice("second_loss", second_loss, SECOND_LOSSES)
         check_alpha(alpha)
         check_range("gamma", gamma, 0, math.inf)
@@ -91,6 +106,8 @@ class AutoMix(Task):
         check_range("block_lr", block_lr, 0, math.inf)
         check_range("block_share", block_share, 0, 1)
         tap = find_tap(model, layer, channels)
+        if isinstance(mix_block, str | Path):
+            mix_block = load_mix_block(Path(mix_block))
         if mix_block is not None and (block_options or mix_block.channels != tap.channels):
             raise ValueError(
                 f"mix_block is for {mix_block.channels} channels, layer {layer} has {tap.channels}: "

@@ -67,6 +67,7 @@ class MixBlock(nn.Module):
         if upsampling not in UPSAMPLING:
             raise ValueError(f"upsampling={upsampling!r}: accepted are {', '.join(UPSAMPLING)}")
         self.channels = channels
+        self.reduction = reduction
         self.upsampling = upsampling
         self.normalize, self.local, self.exact_mean = (
             not paper if given is None else given for given in (normalize, local, exact_mean)
