@@ -10,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lint types tests format clean
+.PHONY: quickstart test lint types tests faults format clean
 
 quickstart: $(READY)
 	$(BIN)/python examples/quickstart.py
@@ -26,6 +26,10 @@ types: $(READY)
 
 tests: $(READY)
 	$(BIN)/pytest -n 2 -m "not slow"
+
+# what a run survives: the slow fault suite, and its table in docs/
+faults: $(READY)
+	$(BIN)/python benchmarks/faults.py --out docs/results/faults.md
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -7,8 +7,9 @@ exist`` (pytorch/vision issues 9077 and 9085).
 ``install`` puts a finder before the others that waits for the first ``import torchvision`` and steps aside. The real
 import runs as it is; on a normal installation that is all, nothing is registered and nothing is changed. Only after
 that very error the two operators that torchvision asks for while importing are declared, ``nms`` gets a CPU kernel
-written in torch, and the import runs again. Waiting, instead of importing torchvision right here, keeps
-``import automix`` quick: torchvision alone takes more than a second.
+written in torch, and the import runs again. torchvision's slow Python version of ``roi_align`` makes way for a faster
+one. Waiting, instead of importing torchvision right here, keeps ``import automix`` quick: torchvision alone takes more
+than a second.
 
 The order matters: registering an operator that the native extension brings as well aborts the process.
 """
@@ -64,6 +65,7 @@ def _import_or_mend(module: ModuleType, run: Any) -> None:
         # nms asks "did the extension load?" before it calls the operator; the operator is there now.
         boxes: Any = import_module("torchvision.ops.boxes")
         boxes._assert_has_ops = lambda: None
+        _replace_roi_align()
 
 
 def _register_operators() -> None:
@@ -72,6 +74,15 @@ def _register_operators() -> None:
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.impl("nms", nms, "CPU")
     _libraries.append(library)
+
+
+def _replace_roi_align() -> None:
+    """What torchvision calls where the native operator is missing; by itself it would compile its own."""
+    from automix.roi_align import roi_align
+
+    module: Any = import_module("torchvision.ops.roi_align")
+    module._roi_align = roi_align
+    module.is_compile_supported = lambda device: True
 
 
 def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:

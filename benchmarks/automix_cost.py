@@ -1,0 +1,207 @@
+"""What a training step of AutoMix costs beside Mixup: time, memory, forward passes (docs/results/automix-cost.md).
+
+    python benchmarks/automix_cost.py [--network resnet18] [--rounds 10] [--out docs/results]
+    python benchmarks/automix_cost.py --profile         where the time of an exact step goes, by torch.profiler
+    python benchmarks/automix_cost.py --grow            ratios over batch size and image size
+
+All forms take turns in one process, and each time is divided by Mixup's of the same round: a busy moment of the machine
+hits both. F is a forward pass, counted: a backward pass is 2 F, one to the pixels alone 1 F, and the pass
+to layer l of the network is its share of the multiply-adds.
+"""
+
+import argparse
+import json
+import statistics
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import automix
+from automix.evaluate.efficiency import (
+    count_macs,
+    new_task,
+    noise,
+    peak_memory,
+    ratios,
+    time_in_turns,
+    training_step,
+    two_steps,
+)
+from automix.evaluate.evaluation import progress_bar
+from automix.features import find_tap
+
+CLASSES = 100
+NETWORKS: dict[str, dict[str, Any]] = {
+    "resnet18": {"name": "resnet18", "image_size": 32, "batch": 100},
+    "resnet50": {"name": "resnet50", "image_size": 64, "batch": 16},
+    "deit_small": {"name": "deit_small_patch16_224", "image_size": 32, "batch": 32},
+    "narrow": {
+        "name": "resnet18",
+        "image_size": 32,
+        "batch": 100,
+        "layers": (1, 1, 1, 1),
+        "channels": (16, 32, 64, 128),
+    },
+}
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixup": ("mixup", {}),
+    "vanilla": ("vanilla", {}),
+    "mixup, teacher": ("mixup", {"ema": True}),
+    "exact": ("automix", {}),
+    "exact, paper's block": ("automix", {"paper": True}),
+    "no clean loss": ("automix", {"second_loss": "none"}),
+    "block on a quarter": ("automix", {"block_share": 0.25}),
+    "fast": ("automix", {"effort": "fast"}),
+}
+REFERENCE = "mixup"
+
+
+def build(network: str, image_size: int | None = None) -> tuple[nn.Module, int, int]:
+    """The network, its image size and its batch."""
+    options = dict(NETWORKS[network])
+    name, size, batch = options.pop("name"), image_size or options.pop("image_size"), options.pop("batch")
+    options.pop("image_size", None)
+    torch.manual_seed(0)
+    return automix.create_model(name, num_classes=CLASSES, image_size=size, **options), size, batch
+
+
+def passes(model: nn.Module, size: int, method: str, options: dict[str, Any]) -> float:
+    """Forward passes F of a step, by counting: the student 3 for each of its passes, then what AutoMix adds."""
+    if method != "automix":
+        return 3.0
+    task = automix.create_task(method, model, **options)
+    assert isinstance(task, automix.AutoMix)
+    student = 6.0 if task.second_loss in ("clean", "mixup") else 3.0
+    return student + _share_to_layer(model, size) + 2 * float(task.block_share)
+
+
+def _share_to_layer(model: nn.Module, size: int) -> float:
+    image = torch.zeros(1, 3, size, size)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        find_tap(model, 3)(model.eval(), image)
+    return counter.get_total_flops() / 2 / count_macs(model, CLASSES, size)
+
+
+def measure(network: str, rounds: int, names: list[str], size: int | None = None, batch: int | None = None) -> Any:
+    """By form: F, and the quartiles of time and the peak memory as multiples of Mixup's."""
+    model, size, usual = build(network, size)
+    batch = batch or usual
+    steps = {name: training_step(new_task(FORMS[name][0], model, seed=0, **FORMS[name][1])) for name in names}
+    images = partial(noise, model, CLASSES, size, batch, 0)
+    seconds = time_in_turns(steps, *images(), rounds=rounds, track=progress_bar)
+    del steps
+    device = torch.device("cpu")
+    memory = {
+        name: peak_memory(partial(two_steps, partial(new_task, method, model, seed=0, **options), images), device)
+        for name, (method, options) in FORMS.items()
+        if name in names
+    }
+    return {
+        name: {
+            "F": passes(model, size, *FORMS[name]),
+            "time": statistics.quantiles(ratios(seconds[name], seconds[REFERENCE]), n=4),
+            "memory": (memory[name] or 0) / (memory[REFERENCE] or 1),
+        }
+        for name in names
+    }
+
+
+def show(network: str, rows: Any) -> None:
+    print(f"\n{network} (multiples of Mixup)\n\n| form | F | by counting | time | quartiles | peak memory |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, row in rows.items():
+        low, median, high = row["time"]
+        counted = row["F"] / rows[REFERENCE]["F"]
+        cells = f"{row['F']:.2f} | {counted:.2f} | {median:.2f} | {low:.2f} to {high:.2f} | {row['memory']:.2f}"
+        print(f"| {name} | {cells} |")
+
+
+def plot(tables: dict[str, Any], path: Path) -> None:
+    from automix.evaluate.plots import BLUE, ORANGE, as_image, new_figure
+
+    figure, axes = new_figure(9.5, 1.2 + 0.32 * len(FORMS), ncols=len(tables), sharey=True, squeeze=False)
+    for axis, (network, rows) in zip(axes[0], tables.items(), strict=True):
+        places = range(len(rows))
+        axis.barh([p - 0.2 for p in places], [row["time"][1] for row in rows.values()], 0.38, color=BLUE, label="time")
+        axis.barh(
+            [p + 0.2 for p in places], [row["memory"] for row in rows.values()], 0.38, color=ORANGE, label="memory"
+        )
+        axis.set_yticks(list(places), list(rows))
+        axis.axvline(1, color="#888888", linestyle="--", linewidth=1)
+        axis.set_title(network, fontsize=10)
+        axis.set_xlabel("multiple of Mixup")
+    axes[0][0].invert_yaxis()
+    axes[0][0].legend(loc="lower right", fontsize=8)
+    as_image(figure).save(path)
+
+
+def profile(network: str) -> None:
+    """The operations of an exact step by their own time."""
+    model, size, batch = build(network)
+    step = training_step(new_task("automix", model, seed=0))
+    x, y = noise(model, CLASSES, size, batch, 0)
+    step(x, y)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        step(x, y)
+    print(profiled.key_averages().table(sort_by="self_cpu_time_total", row_limit=20, max_name_column_width=50))
+
+
+def grow(rounds: int, out: Path | None) -> None:
+    """Exact and fast over batch and image size, on the narrow network."""
+    names = [REFERENCE, "exact", "fast"]
+    cells = [("batch", n, 32, n) for n in (10, 25, 50, 100, 200)] + [("px", s, s, 50) for s in (16, 24, 32, 48, 64)]
+    rows = [(kind, at, measure("narrow", rounds, names, size, batch)) for kind, at, size, batch in cells]
+    for kind, at, row in rows:
+        numbers = "  ".join(
+            f"{name} {row[name]['time'][1]:.2f}x time {row[name]['memory']:.2f}x memory" for name in names[1:]
+        )
+        print(f"{kind} {at}: {numbers}")
+    if out is not None:
+        _plot_growth(rows, names, out / "automix-cost-growth.png")
+
+
+def _plot_growth(rows: Any, names: list[str], path: Path) -> None:
+    from automix.evaluate.plots import as_image, new_figure
+
+    figure, axes = new_figure(9, 3.6, ncols=2, sharey=True)
+    for axis, kind, label in zip(axes, ("batch", "px"), ("images in a batch (32 px)", "px (batch of 50)"), strict=True):
+        for name in names[1:]:
+            at = [a for k, a, _ in rows if k == kind]
+            axis.plot(at, [row[name]["time"][1] for k, _, row in rows if k == kind], "o-", label=f"{name}, time")
+            axis.plot(at, [row[name]["memory"] for k, _, row in rows if k == kind], "s--", label=f"{name}, memory")
+        axis.set_xlabel(label)
+        axis.axhline(1, color="#888888", linewidth=1)
+    axes[0].set_ylabel("multiple of Mixup")
+    axes[0].set_ylim(0, None)
+    axes[1].legend(fontsize=8)
+    as_image(figure).save(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=list(NETWORKS), nargs="+", default=["resnet18", "resnet50", "deit_small"])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--grow", action="store_true")
+    parser.add_argument("--out", type=Path, help="write automix-cost.json and the plots into this folder")
+    given = parser.parse_args()
+    if given.profile:
+        return profile(given.network[0])
+    if given.grow:
+        return grow(given.rounds, given.out)
+    tables = {}
+    for network in given.network:
+        tables[network] = measure(network, given.rounds, list(FORMS))
+        show(network, tables[network])
+    if given.out is not None:
+        (given.out / "automix-cost.json").write_text(json.dumps(tables, indent=2) + "\n")
+        plot(tables, given.out / "automix-cost.png")
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The fault suite and its table: `make faults`, about half an hour on two cores.
+
+    python benchmarks/faults.py [--out docs/results/faults.md] [pytest's arguments, such as -k kills]
+
+Runs the slow tests of tests/faults, each of which adds rows (what was done to a run, how often, how often it went on,
+what was lost), prints the table, and writes it to the page. Ends with pytest's exit code.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import automix
+
+INTRODUCTION = """# Faults
+
+What happens to a run when things go wrong, as `make faults` last saw it. A row is what was done, how often, how often
+the run (or the file) came through, and what was lost. Quick variants of all this are in the default tests.
+
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=None, help="the page to write")
+    given, others = parser.parse_known_args()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.jsonl"
+        command = [sys.executable, "-m", "pytest", "-m", "slow", "tests/faults", *others]
+        code = subprocess.run(command, env={**os.environ, "AUTOMIX_FAULTS": str(rows)}, check=False).returncode
+        found = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
+    table = "| fault | tries | survived | lost |\n| --- | --- | --- | --- |\n"
+    table += "".join(f"| {r['fault']} | {r['tries']:,} | {r['survived']:,} | {r['lost']} |\n" for r in found)
+    print(table)
+    if given.out is not None and found:
+        machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+        last = f"\nautomix {automix.__version__}, {machine}; {(time.monotonic() - began) / 60:.0f} minutes.\n"
+        given.out.write_text(INTRODUCTION + table + last, encoding="utf-8")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

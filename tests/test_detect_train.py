@@ -1,0 +1,214 @@
+"""Fine-tuning: resuming, stopping, real photos, the command line, and what is said of wrong input."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import automix
+from automix import cli
+from automix.classifier import Card, save_classifier
+from automix.commands import detect
+from automix.detect import DetectConfig, DetectionSet, Objects, load_detector, train_detector
+from automix.detect.data import training_batches
+from automix.detect.progress import Silent
+from automix.detect.recipe import Quick
+from automix.detect.saved import CARD
+from automix.detect.scenes import draw_scenes
+from automix.detect.train import prepare, to_target, training_step
+from automix.engine.signals import Stopped
+
+pytest.importorskip("faster_coco_eval")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+CPU = torch.device("cpu")
+TINY = Quick(steps=4, batch_size=2, short_sides=(40, 48), longest_side=64, proposals=20, regions=8, warmup_steps=2)
+OPTIONS: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (8, 8, 16, 16), "zero_init_last": False}
+
+
+def write_classifier(path: Path, size: int = 32, **options: Any) -> str:
+    """A narrow ResNet that has learned nothing; without zero scales, which a frozen batch norm would keep."""
+    options = {**OPTIONS, **options}
+    model = automix.create_model("resnet18", num_classes=2, image_size=size, **options)
+    mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+    card = Card(
+        model="resnet18",
+        model_options=options,
+        classes=("a", "b"),
+        image_size=size,
+        train_size=size,
+        mean=mean,
+        std=std,
+    )
+    save_classifier(path, model, card)
+    return str(path)
+
+
+@pytest.fixture
+def backbone(tmp_path: Path) -> str:
+    return write_classifier(tmp_path / "classifier.safetensors")
+
+
+@pytest.fixture
+def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(name: str, root: Path | None = None) -> tuple[DetectionSet, DetectionSet]:
+        return draw_scenes(12), draw_scenes(4, seed=1)
+
+    for place in ("train", "data"):
+        monkeypatch.setattr(f"automix.detect.{place}.open_detection_data", opened)
+
+
+class StopAfterTwo(Silent):
+    """Somebody presses Ctrl-C in the second step."""
+
+    def step(self, run: Any, losses: dict[str, float]) -> None:
+        super().step(run, losses)
+        if run.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.usefixtures("few_scenes")
+@pytest.mark.parametrize(("kind", "accumulate"), [("c4", 1), ("c4", 2)])
+def test_a_resumed_run_ends_like_one_that_was_not_stopped(
+    backbone: str, tmp_path: Path, kind: Any, accumulate: int
+) -> None:
+    config = DetectConfig(data="shapes", backbone=backbone, kind=kind, accumulate=accumulate, settings=TINY)
+    straight, stopped = (replace(config, out=str(tmp_path / name)) for name in ("straight", "stopped"))
+    state = torch.random.get_rng_state()
+    results = train_detector(straight)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    with pytest.raises(
+        Stopped, match=r"^stopped after step 2 of 4; to go on: automix detect train --resume --out"
+    ) as at:
+        train_detector(stopped, report=StopAfterTwo())
+    assert at.value.exit_code == 130
+    assert not (stopped.folder / "detector.safetensors").exists()
+    torch.rand(7)  # whatever happens between the sessions
+    resumed = train_detector(stopped, resume=True)
+    first, second = (load_file(config.folder / "detector.safetensors") for config in (straight, stopped))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert {**resumed, "seconds": 0} == {**results, "seconds": 0}
+
+
+@pytest.mark.usefixtures("few_scenes")
+def test_the_command_trains_evaluates_and_leaves_everything(
+    backbone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cli.COMMANDS, "detect", "")
+    run = tmp_path / "run"
+    flags = "--steps 2 --batch-size 2 --short-sides [40] --proposals 20 --regions 8 --device cpu"
+    assert cli.run(["detect", "train", "shapes", "--backbone", backbone, "--out", str(run), *flags.split()]) == 0
+    assert "step 2/2  loss " in capsys.readouterr().out
+    results = json.loads((run / "results.json").read_text())
+    assert {"mAP", "AP50", "AP75"} < results.keys()
+    assert (results["kind"], results["recipe"], results["steps"], results["test_images"]) == ("c4", "quick", 2, 4)
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 2
+    config = DetectConfig.load(run)
+    assert (config.backbone, config.settings.short_sides, config.settings.regions) == (backbone, (40,), 8)
+    (run / "results.json").unlink()
+    (run / "detections.png").unlink()
+    Path(backbone).unlink()  # the detector is complete by itself
+    assert cli.run(["detect", "eval", str(run), "--device", "cpu"]) == 0
+    assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == ["mAP", "AP50", "AP75"]
+    again = json.loads((run / "results.json").read_text())
+    assert {name: again[name] for name in ("mAP", "AP50", "AP75")} == {n: results[n] for n in ("mAP", "AP50", "AP75")}
+    assert (run / "detections.png").exists()
+    assert cli.run(["detect", "train", "shapes", "--backbone", backbone, "--out", str(run)]) == 2
+    assert "holds a run already: accepted are --resume, --overwrite or another --out" in capsys.readouterr().err
+    assert cli.run(["detect", "train", "--resume", "--out", str(run), "--lr", "0.5"]) == 2
+    assert "was trained with lr=0.01, now it is 0.5" in capsys.readouterr().err
+
+
+def test_targets_count_from_one_and_leave_out_what_is_ignored() -> None:
+    target = to_target(Objects.of([[0, 0, 1, 2], [3, 3, 4, 4], [5, 5, 6, 6]], [0, 1, 2], [False, True, False]), CPU)
+    assert target["labels"].tolist() == [1, 3]
+    assert target["boxes"].tolist() == [[0, 0, 1, 2], [5, 5, 6, 6]]
+
+
+@pytest.mark.usefixtures("few_scenes")
+def test_a_file_for_other_classes_is_refused(backbone: str, tmp_path: Path) -> None:
+    config = DetectConfig(data="shapes", backbone=backbone, out=str(tmp_path / "run"), settings=replace(TINY, steps=1))
+    train_detector(config)
+    file = config.folder / "detector.safetensors"
+    detector, card = load_detector(config.folder)
+    assert not detector.training
+    weights = load_file(file)
+    fewer = replace(card, classes=card.classes[:5])
+    save_file(weights, file, {CARD: fewer.to_json()})
+    with pytest.raises(ValueError, match=r"the weights do not fit its 5 classes and network \(size mismatch for roi_"):
+        load_detector(config.folder)
+    renamed = replace(card, classes=("one", *card.classes[1:]))
+    save_file(weights, file, {CARD: renamed.to_json()})
+    with pytest.raises(ValueError, match=r"knows 12 classes \(one, .*\), shapes has 12: accepted is data with the cl"):
+        detect.run(["eval", str(config.folder)])
+    save_file(weights, file)
+    with pytest.raises(ValueError, match="no detector of automix"):
+        load_detector(config.folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "automix detect with nothing: accepted are train DATA ... and eval FOLDER"),
+        ("tain shapes", "automix detect with 'tain': accepted are train DATA ... and eval FOLDER"),
+        ("train shapes", "backbone is missing: accepted is automix detect train DATA --backbone RUN"),
+        ("train --backbone x", "data is missing: accepted is automix detect train DATA --backbone RUN"),
+        ("train shapes --backbone x --kind c5", "kind=c5: accepted is one of c4, fpn"),
+        ("train shapes --backbone x --recipe vocc", "recipe 'vocc' is unknown: accepted are voc, coco, quick"),
+        ("train shapes --backbone nowhere", "backbone 'nowhere': accepted are a run's folder, a classifier's file and"),
+        ("train shapes --backbone x --stepps 3", "--stepps is unknown (did you mean --steps?)"),
+        ("train nowhere --backbone {backbone} --out {tmp}/run", "data 'nowhere': no such folder; accepted are shapes"),
+        ("train shapes --backbone {backbone} --weights w.safetensors", "accepted with a timm name only"),
+        ("train --resume --out {tmp}/none", "config.yaml: no such file"),
+        ("eval {tmp}", "no such file; accepted is a run of `automix detect train`"),
+    ],
+)
+def test_wrong_input_is_said_in_one_line(backbone: str, tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        detect.run(line.format(tmp=tmp_path, backbone=backbone).split())
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
+def test_the_loss_falls_on_real_photos(tmp_path: Path) -> None:
+    """VOC's cut, some steps on the same few photos at 96 px."""
+    backbone = write_classifier(tmp_path / "classifier.safetensors", size=224)
+    settings = replace(TINY, steps=15, batch_size=4, short_sides=(96,), longest_side=160, lr=0.05, freeze_at=0)
+    config = DetectConfig(data="voc", backbone=backbone, out=str(tmp_path / "run"), settings=settings)
+    run = prepare(config, resume=False, overwrite=False)
+    assert len(run.train) > 170
+    assert len(run.test) == 60
+    run.train = run.train.take([0, 1, 2, 3])
+    batches = training_batches(run.train, run.plan, 0, 15, workers=1)
+    losses = [training_step(run, batches)["loss"] for _ in range(15)]
+    assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
+
+
+@pytest.mark.slow
+def test_shapes_are_found_after_a_few_hundred_steps(tmp_path: Path) -> None:
+    """A narrow classifier of `shapes`, then its detector by the quick recipe."""
+    from automix.config import TrainConfig
+    from automix.engine import train
+    from automix.recipes import find_recipe
+
+    options: dict[str, Any] = {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]}
+    classifier = TrainConfig(
+        data="shapes",
+        method="vanilla",
+        model_options=options,
+        out=str(tmp_path / "classifier"),
+        settings=replace(find_recipe("quick"), epochs=6),
+    )
+    train(classifier)
+    backbone, out = str(tmp_path / "classifier"), str(tmp_path / "run")
+    results = train_detector(DetectConfig(data="shapes", backbone=backbone, out=out, settings=Quick(steps=300)))
+    assert results["AP50"] > 8  # 16.6 when this was written

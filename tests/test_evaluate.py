@@ -1,0 +1,172 @@
+"""`automix evaluate` as a person meets it: a run in, values and pictures out, one line where it cannot be."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+import automix
+from automix import cli
+from automix.data.images import ImageSet, fit_boxes
+from automix.data.names import open_dataset
+from automix.evaluate.samples import Samples
+from automix.evaluate.subject import open_subject
+from automix.evaluate.suite import EVALUATORS, read_results
+
+TINY = "--model-options.layers [1,1,1,1] --model-options.channels [8,8,8,8] --epochs 1 --batch-size 24"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "shapes"
+    assert cli.run(["train", "shapes", *TINY.split(), "--per-class", "4", "--out", str(out)]) == 0
+    return out
+
+
+def test_everything_of_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(f"evaluate {run} --on all --images 36 --out {tmp_path / 'all'}".split()) == 0
+    out, err = capsys.readouterr()
+    results = json.loads((tmp_path / "all" / "results.json").read_text())
+    assert list(results) == list(EVALUATORS)
+    for name, entry in results.items():
+        assert entry["values"], name
+        assert entry["images"] == 36
+        for picture in entry["pictures"]:
+            with Image.open(tmp_path / "all" / picture) as shown:
+                assert min(shown.size) > 100
+        for value in entry["values"]:
+            assert f"{name}\t{value}\t" in out
+    assert "automix_top2_at_0.5" in results["mixed"]["values"]  # its own mixer, beside those compared with
+    assert "36 test images of shapes" in err
+
+
+def test_results_of_several_calls_are_kept_side_by_side(run: Path) -> None:
+    assert cli.run(f"evaluate {run} --on accuracy --images 24".split()) == 0
+    assert cli.run(f"evaluate {run} --on calibration --images 36 --which best".split()) == 0
+    results = read_results(run / "evaluation")
+    assert {name: entry["images"] for name, entry in results.items()} == {"accuracy": 24, "calibration": 36}
+
+
+def test_the_accuracy_is_the_one_that_training_told(run: Path) -> None:
+    assert cli.run(f"evaluate {run} --on accuracy".split()) == 0
+    told = json.loads((run / "summary.json").read_text())
+    found = read_results(run / "evaluation")["accuracy"]["values"]
+    assert found["top1"] == pytest.approx(told["teacher_top1"], abs=1e-4)
+    assert found["top5"] == pytest.approx(told["teacher_top5"], abs=1e-4)
+
+
+def test_without_boxes_localisation_is_left_out_of_all_and_refused_by_name(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert cli.run(["train", str(photos), *TINY.split(), "--method", "mixup", "--out", str(run)]) == 0
+    assert cli.run(f"evaluate {run} --on localisation".split()) == 2
+    assert "boxes" in capsys.readouterr().err
+    assert cli.run(f"evaluate {run} --on accuracy all --images 12".split()) == 0
+    assert "localisation: left out, the data has no boxes" in capsys.readouterr().err
+    assert list(read_results(run / "evaluation")) == [name for name in EVALUATORS if name != "localisation"]
+
+
+def test_a_network_of_timm_by_name(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights come from a file here; its classes, which have no names, are the data's."""
+    import timm
+
+    weights = tmp_path / "weights.safetensors"
+    model = automix.create_model("test_resnet", num_classes=1000, image_size=160)
+    save_file(model.state_dict(), weights)
+    with pytest.raises(ValueError, match="test_resnet tells 1000 classes, the data has 3: accepted are equals"):
+        open_subject("test_resnet", data=str(photos), weights=str(weights))
+    card = timm.get_pretrained_cfg("test_resnet")
+    monkeypatch.setattr(card, "num_classes", 3)
+    monkeypatch.setattr(timm, "get_pretrained_cfg", lambda name: card)
+    subject = open_subject("test_resnet", data=str(photos), weights=str(weights))
+    assert subject.card.classes == ("a", "b", "c")
+    assert subject.samples.image_size == 160
+    x, _ = next(subject.samples.batches(2))
+    assert subject.classifier(x).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("evaluate", "required: run"),
+        ("evaluate no/such/run", "'no/such/run': no such folder or file, and no network of timm's"),
+        ("evaluate {run} --on callibration", "evaluation 'callibration' is unknown: .*did you mean 'calibration'"),
+        ("evaluate {run} --images 0", "images=0: accepted is a whole number >= 1"),
+        ("evaluate {run} --data digits", "tells 12 classes, the data has 10: accepted are equals"),
+        ("evaluate {run} --weights x.safetensors", "accepted is a network's name, or no weights"),
+        ("evaluate {run} --on corruptions --corrupted no/such", "no/such"),
+        ("evaluate {run} --imges 3", r"--imges is unknown \(did you mean --images\?\)"),
+        ("evaluate test_resnet", "no data to test on|no pretrained weights"),
+        ("evaluate {run} --batch-size 0", "batch_size=0: accepted is a whole number >= 1"),
+    ],
+)
+def test_wrong_lines(arguments: str, message: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert cli.run(arguments.format(run=run).split()) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert re.search(message, err), err
+
+
+def test_damaged_results_are_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "results.json").write_text("{")
+    assert cli.run(f"evaluate {run} --on accuracy --out {tmp_path}".split()) == 2
+    assert "results.json: cannot be read" in capsys.readouterr().err
+
+
+def test_samples_come_in_order_and_spread_over_the_classes() -> None:
+    images = torch.arange(10, dtype=torch.uint8).view(10, 1, 1, 1).expand(10, 3, 4, 4)
+    samples = Samples(ImageSet(images, torch.tensor([0] * 5 + [1] * 5), ("a", "b")), 4)
+    x, y = next(samples.batches(3))
+    assert (x[:, 0, 0, 0] * 255).round().tolist() == [0, 1, 2]
+    assert len(list(samples.batches(3))) == 4
+    x, y = next(samples.first(4).batches())
+    assert y.tolist() == [0, 0, 1, 1]
+    assert samples.first(99) is samples
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "crop", "box", "expected"),
+    [
+        ((32, 32), 32, 1.0, [1, 2, 3, 4], [1, 2, 3, 4]),
+        ((64, 32), 32, 1.0, [16, 0, 48, 32], [0, 0, 32, 32]),  # the centre of a wide image
+        ((64, 32), 32, 1.0, [0, 0, 32, 16], [0, 0, 16, 16]),  # half of it is cut off
+        ((10, 20), 5, 1.0, [0, 0, 10, 20], [0, 0, 5, 5]),
+        ((100, 100), 80, 0.8, [10, 10, 90, 90], [0, 0, 80, 80]),  # resized to 100, the centre of 80
+    ],
+)
+def test_boxes_follow_the_image(
+    shape: tuple[int, int], size: int, crop: float, box: list[float], expected: list[float]
+) -> None:
+    assert fit_boxes(torch.tensor([box], dtype=torch.float32), shape, size, crop)[0].tolist() == expected
+
+
+@pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
+def test_boxes_of_real_photos_lie_in_the_prepared_image() -> None:
+    """The birds' boxes after resizing and cropping, against painting the box and resizing that."""
+    from automix.data.images import fit
+    from automix.data.listing import Listing
+
+    test = open_dataset("cub200")[1]
+    assert isinstance(test, Listing)
+    assert test.boxes is not None
+    few = test.take(torch.arange(0, len(test), len(test) // 12))
+    prepared = next(Samples(few, 96, 0.9).parts())
+    assert prepared.boxes is not None
+    assert few.boxes is not None
+    for index in range(len(few)):
+        image, _ = few.read(index)
+        painted = Image.new("RGB", image.size)
+        x0, y0, x1, y1 = (round(v) for v in few.boxes[index].tolist())
+        painted.paste((255, 255, 255), (x0, y0, x1, y1))
+        fitted = torch.from_numpy(np.array(fit(painted, painted.size, 96, 0.9)))[..., 0] > 127
+        rows, columns = fitted.any(1).nonzero().flatten(), fitted.any(0).nonzero().flatten()
+        seen = torch.tensor([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]).float()
+        assert (seen - prepared.boxes[index]).abs().max() <= 1.5
