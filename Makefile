@@ -29,7 +29,7 @@ tests: $(READY)
 
 # what a run survives: the slow fault suite, and its table in docs/
 faults: $(READY)
-	$(BIN)/python benchmarks/faults.py --out docs/results/faults.md
+	$(BIN)/python benchmarks/fault_table.py --out docs/results/faults.md
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

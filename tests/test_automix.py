@@ -11,7 +11,8 @@ from conftest import HandWritten, batch, group_norm
 from safetensors.torch import save_file
 from torch import Tensor
 
-from automix import AutoMix, MixedTarget
+from automix import AutoMix, MixedTarget, create_model
+from automix.data import draw_shapes
 from automix.learned.automix import Pairs
 from automix.learned.block_file import load_mix_block, save_mix_block
 from automix.mixing import blend, step_generator
@@ -305,6 +306,32 @@ def test_a_mix_block_goes_through_a_file(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message) as error:
             AutoMix(HandWritten(), layer="body", mix_block=tmp_path / f"{name}.safetensors")
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_a_block_that_was_trained_before_cuts_objects_out_from_the_first_step(tmp_path: Path) -> None:
+    """500 steps on drawn shapes; then the same network on new images, with its block and with a new one."""
+
+    def images(seed: int) -> tuple[Tensor, Tensor]:
+        drawn = draw_shapes(1200, 24, seed=seed)
+        return drawn.images[drawn.labels < 6] / 127.5 - 1, drawn.labels[drawn.labels < 6]
+
+    model = create_model("resnet18", num_classes=6, image_size=24, layers=(1, 1, 1, 1), channels=(8, 16, 32, 64))
+    task = AutoMix(model)
+    optimizer = torch.optim.SGD(task.param_groups(lr=0.1), momentum=0.9, weight_decay=5e-4)
+    (x, y), generator = images(0), torch.Generator().manual_seed(0)
+    for step in range(500):
+        chosen = torch.randint(len(x), (50,), generator=generator)
+        task(x[chosen], y[chosen]).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        task.update(step / 500)
+    save_mix_block(tmp_path / "block.safetensors", task.mix_block)
+    x, y = images(1)
+    again, anew = (AutoMix(task.deploy(), mix_block=block) for block in (tmp_path / "block.safetensors", None))
+    numbers, new_numbers = (other.examine(x[:384], y[:384])[0] for other in (again, anew))
+    assert numbers["mask_spread_at_0.5"] > 0.2 > new_numbers["mask_spread_at_0.5"]
+    assert numbers["top2_on_mixed"] > new_numbers["top2_on_mixed"]
 
 
 def test_a_ready_mix_block_must_fit() -> None:

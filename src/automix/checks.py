@@ -1,12 +1,17 @@
 """What callers may pass: every check raises a one-line ValueError that names the argument and what is accepted."""
 
 import difflib
+import functools
 import inspect
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
+
+from automix.kinds import check_kind, is_of_kind, show
 
 
 def check_batch(x: Tensor, y: Tensor) -> None:
@@ -51,53 +56,71 @@ def check_index(index: Tensor, batch_size: int) -> None:
         raise ValueError(f"index reaches outside the batch: accepted are positions 0 to {batch_size - 1}")
 
 
+def check_fields(instance: Any) -> None:
+    """Is every field of this dataclass what it is annotated as?"""
+    kinds = _annotations(instance.__class__)
+    for item in fields(instance):
+        check_kind(item.name, getattr(instance, item.name), kinds[item.name])
+
+
 def check_alpha(alpha: float) -> None:
-    if not (alpha > 0 and math.isfinite(alpha)):
-        raise ValueError(f"alpha={alpha}: accepted is a number > 0")
+    if not (is_of_kind(alpha, float) and 0 < alpha < math.inf):
+        raise ValueError(f"alpha={show(alpha)}: accepted is a number > 0")
 
 
 def check_smoothing(label_smoothing: float) -> None:
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing={label_smoothing}: accepted is a number in [0, 1)")
+    if not (is_of_kind(label_smoothing, float) and 0 <= label_smoothing < 1):
+        raise ValueError(f"label_smoothing={show(label_smoothing)}: accepted is a number in [0, 1)")
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name}={value}: accepted is a number from {low:g} to {high:g}")
+    if not (is_of_kind(value, float) and low <= value <= high):
+        raise ValueError(f"{name}={show(value)}: accepted is a number from {_bound(low)} to {_bound(high)}")
 
 
 def check_at_least(name: str, value: float, low: float) -> None:
-    if not value >= low:
-        raise ValueError(f"{name}={value}: accepted is a number >= {low:g}")
+    if not (is_of_kind(value, float) and value >= low):
+        raise ValueError(f"{name}={show(value)}: accepted is a number >= {_bound(low)}")
 
 
 def check_whole(name: str, value: int | None, low: int) -> None:
     """None passes: it means "not given"."""
-    if value is not None and not (isinstance(value, int) and value >= low):
-        raise ValueError(f"{name}={value}: accepted is a whole number >= {low}")
+    if value is not None and not (is_of_kind(value, int) and value >= low):
+        raise ValueError(f"{name}={show(value)}: accepted is a whole number >= {low}")
+
+
+def _bound(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else show(value)  # a huge int is no float
 
 
 def check_choice(name: str, value: str, accepted: Collection[str]) -> None:
-    if value not in accepted:
-        raise ValueError(f"{name}={value}: accepted are {', '.join(accepted)}")
+    if not (isinstance(value, str) and value in accepted):
+        raise ValueError(f"{name}={show(value)}: accepted are {', '.join(accepted)}")
 
 
-def check_options(function: Callable[..., object], options: Collection[str]) -> None:
+def check_options(function: Callable[..., object], options: Mapping[str, object]) -> None:
     """Are these options of a method's function? What the task or transform gives it by itself is none."""
     given = {"x", "y", "lam", "index", "generator"}
     accepted = [name for name in inspect.signature(function).parameters if name not in given]
-    for name in options:
+    kinds = _annotations(function)
+    for name, value in options.items():
         if name not in accepted:
             raise ValueError(
                 f"{function.__name__} has no option {name!r}: accepted are {', '.join(accepted) or 'none'}"
             )
+        check_kind(name, value, kinds.get(name, Any))
 
 
 def unknown_name(kind: str, name: str, accepted: Collection[str]) -> ValueError:
     """The error for a name that is none of the `accepted`, with the closest one."""
-    close = difflib.get_close_matches(name, accepted, n=1)
+    close = difflib.get_close_matches(name, accepted, n=1) if isinstance(name, str) and len(name) < 100 else ()
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return ValueError(f"{kind} {name!r} is unknown: accepted are {', '.join(accepted)}{hint}")
+    return ValueError(f"{kind} {show(name)!r} is unknown: accepted are {', '.join(accepted)}{hint}")
+
+
+@functools.cache
+def _annotations(described: Any) -> dict[str, Any]:
+    return get_type_hints(described)
 
 
 def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:

@@ -4,7 +4,8 @@
     model, card = load_classifier(Path("cats.safetensors"))
 
 The names of the weights are those of ``model.state_dict()``, so that ``safetensors.torch.load_file`` is enough for
-whoever has the model already. Nothing in the file is executed when it is loaded, unlike a pickle.
+whoever has the model already. Nothing in the file is executed when it is loaded, unlike a pickle, and a checksum in it
+tells whether it is damaged (tensors.py).
 """
 
 import dataclasses
@@ -14,12 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from automix.backbones import create_model
-from automix.files import write_atomically
+from automix.tensors import read_tensors, write_tensors
 
 CARD = "automix"  # the card's key in the metadata, here and in the exports
 FORMAT = "1"  # raised when older versions of automix could no longer make sense of a card
@@ -107,9 +106,7 @@ def save_classifier(path: Path, model: nn.Module, card: Card) -> None:
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in model.state_dict().items()
     }
-    # Not save_file: its files can be read by their owner only, and a full disk is no OSError there.
-    content = save(weights, metadata)
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+    write_tensors(path, weights, metadata)
 
 
 def load_classifier(path: Path, which: Literal["last", "best"] = "last") -> tuple[nn.Module, Card]:
@@ -118,12 +115,7 @@ def load_classifier(path: Path, which: Literal["last", "best"] = "last") -> tupl
     In a run's folder, `which` chooses between the weights after the last epoch and those of the best one.
     """
     file = _find(path, which)
-    try:
-        with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-        weights = load_file(file)
-    except SafetensorError as error:
-        raise ValueError(f"{file}: not a safetensors file, or damaged ({one_line(error)})") from None
+    weights, metadata = read_tensors(file)
     if CARD not in metadata:
         raise ValueError(f"{file}: no card of automix in it; accepted are files that automix has saved")
     try:

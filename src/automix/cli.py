@@ -3,6 +3,7 @@
 Errors are for people: one line, what is wrong and what is accepted, exit code 2; no traceback.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -10,12 +11,17 @@ from importlib import import_module
 
 import automix
 from automix.checks import unknown_name
+from automix.commands.complain import complain
 
 COMMANDS = {
     "train": "train a classifier on a dataset or a folder of images",
+    "evaluate": "calibration, corruptions, attacks, localisation, ... of a trained run",
     "predict": "classify images with a trained run",
     "export": "a trained run as ONNX, TorchScript, torch.export or plain weights",
     "mix": "a picture of mixed samples over lam, from a run or from images",
+    "report": "one page to look at: curves, masks, evaluations, of a run or several",
+    "bench": "the paper's tables and figures as grids of runs",
+    "detect": "fine-tune a detector on a trained classifier, and measure it",
     "methods": "list the mixing methods",
     "models": "list the networks",
     "recipes": "list the training recipes, or show one",
@@ -23,6 +29,8 @@ COMMANDS = {
 }
 
 USAGE = "usage: automix COMMAND ...\n\n" + "".join(f"  {name:10}{about}\n" for name, about in COMMANDS.items())
+
+WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -60,11 +68,23 @@ def run(arguments: list[str]) -> int:
         return 0
     except ValueError as error:
         return _fail(str(error), 2)
-    except (OSError, ArithmeticError) as error:  # a full disk; a loss that is not finite
+    except OSError as error:  # a name that cannot be; a full disk
+        return _fail(str(error), 2 if error.errno in WRONG_PATH else 1)
+    except ArithmeticError as error:  # a loss that is not finite
         return _fail(str(error), 1)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        return _fail(f"not enough memory ({error}): accepted are smaller images, batches or networks", 1)
     return 0
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """On a CPU, torch raises a RuntimeError like any other."""
+    words = ("DefaultCPUAllocator", "out of memory")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"automix: {' '.join(message.split())}\n")
+    complain(message)
     return code

@@ -13,7 +13,8 @@ import yaml
 
 from automix.catalog import check_method
 from automix.checks import check_alpha, check_at_least, unknown_name
-from automix.data import DATASETS, BatchPlan, check_data
+from automix.data import DATASETS, BadData, BatchPlan, check_data
+from automix.files import write_text
 from automix.recipes import Recipe, find_recipe
 
 Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str] | None]
@@ -59,6 +60,8 @@ class TrainConfig:
     """cpu, cuda, cuda:1, mps; auto: the first accelerator there is."""
     workers: int = 2
     """Processes that read images, for datasets that do not live in memory."""
+    bad_data: BadData = "fail"
+    """A file that is no sound image: fail when it is met, or find all of them first and skip them."""
     eval_every: int = 1
     """Epochs between evaluations; the last epoch is always evaluated."""
     checkpoint_minutes: float = 5.0
@@ -82,6 +85,9 @@ class TrainConfig:
         for name, value in {"alpha": self.alpha, **self.method_options}.items():
             if name.endswith("alpha") and isinstance(value, int | float):
                 check_alpha(value)
+        for name in ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay"):
+            if name in self.model_options:  # timm would load such files, pickles among them
+                raise ValueError(f"model_options.{name}: accepted for weights is --weights FILE, of safetensors")
         for name in ("num_classes", "image_size", "pretrained"):
             if name in self.model_options:
                 raise ValueError(f"model_options.{name}: the number of classes, image_size and pretrained are decided "
@@ -141,7 +147,7 @@ class TrainConfig:
 
     def save(self, path: Path) -> None:
         text = yaml.safe_dump(self.flat(), sort_keys=False)
-        path.write_text(f"# automix train --config {path}\n{text}", encoding="utf-8")
+        write_text(path, f"# automix train --config {path}\n{text}")
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -1,27 +1,65 @@
 """Files that are either the old one or the new one, never half of one, whatever happens while they are written."""
 
 import os
+import platform
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path | None = None) -> None:
     """Let `write` fill a temporary file beside `path`, bring it to the disk, and move it to `path`.
 
     If anything fails, a full disk or Ctrl-C included, the temporary file is removed, the file that was at `path` before
     is untouched, and the error passes through. The temporary file keeps the suffix of `path`, by which some writers
     choose the format; its name starts with a dot, so that whoever lists the folder does not take it for a result.
+
+    With `keep`, the file that was at `path` before is there afterwards. A process that is killed between the two moves
+    leaves no file at `path`, but the old one at `keep`.
     """
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    remove_leftovers(path.parent)
+    temporary = path.with_name(f".{os.getpid()}-{platform.node()}-{path.name}")
     try:
         write(temporary)
         _bring_to_disk(temporary)
+        if keep is not None and path.exists():
+            os.replace(path, keep)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # a full disk names no file, other errors the temporary one
         raise
     if os.name == "posix":  # elsewhere a folder cannot be opened
         _bring_to_disk(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """`text` as a whole file, atomically."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of processes that were killed while they wrote.
+
+    Only those of this machine, where it can be told that the process is dead: a run may share its folder with others.
+    """
+    if os.name != "posix" or not folder.is_dir():  # elsewhere os.kill(number, 0) is no question
+        return
+    ours = re.compile(rf"\.(\d+)-{re.escape(platform.node())}-.+")
+    for path in folder.iterdir():
+        if (match := ours.fullmatch(path.name)) and not _lives(int(match[1])):
+            path.unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):  # no process has a number beyond what the system can count
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def _bring_to_disk(path: Path) -> None:

@@ -6,6 +6,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from automix.files import write_atomically
 from automix.pictures import FRAME, GAP, INK, MARGIN, PAPER, enlarge, to_pixels
 from automix.task import Task
 
@@ -43,7 +44,7 @@ def add_to_strip(
                 top = MARGIN + HEAD + pair * (2 * height + GAP) + row * height
                 strip.paste(enlarge(images_of_row[pair], scale), (left, top))
                 draw.rectangle((left - 1, top - 1, left + width - GAP, top + height - GAP), outline=FRAME)
-    strip.save(path)
+    write_atomically(path, strip.save)
 
 
 def _open(path: Path, size: tuple[int, int]) -> Image.Image:

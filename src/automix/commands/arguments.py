@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
@@ -20,17 +21,22 @@ def new_parser(command: str, usage: str, about: str) -> ArgumentParser:
         description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         exit_on_error=False,
+        allow_abbrev=False,
     )
 
 
 def add_fields(parser: Any, cls: type, defaults: object, leave_out: Sequence[str] = ()) -> None:
     """A flag for each field of dataclass `cls`, with the values of `defaults`."""
-    helps = {param.arg_name: param.description for param in docstring_parser.parse_from_object(cls).params}
-    types = get_type_hints(cls)
+    helps, types = _helps(cls), get_type_hints(cls)
     for item in fields(cls):
         if item.name not in leave_out:
             made = None if item.default_factory is MISSING else item.default_factory()
-            _add_flag(parser, item, types[item.name], getattr(defaults, item.name, made), helps[item.name] or "")
+            _add_flag(parser, item, types[item.name], getattr(defaults, item.name, made), helps[item.name])
+
+
+@functools.cache  # the class is read from its source file
+def _helps(cls: type) -> dict[str, str]:
+    return {param.arg_name: param.description or "" for param in docstring_parser.parse_from_object(cls).params}
 
 
 def _add_flag(parser: Any, item: "Field[Any]", kind: Any, default: Any, text: str) -> None:
@@ -47,11 +53,15 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
         return parser.parse_args(arguments)
     except argparse.ArgumentError as error:
         raise ValueError(_in_our_words(" ".join(str(error.message).split()), parser)) from None
+    except OverflowError as error:
+        raise ValueError(f"a number is too large ({error}): accepted are those that fit 64 bits") from None
+    except RecursionError:
+        raise ValueError("a value is nested too deeply: accepted are words, numbers, and lists of them") from None
 
 
 def _in_our_words(message: str, parser: ArgumentParser) -> str:
     """What jsonargparse says about types and unknown flags, as: what is wrong, what is accepted."""
-    if wrong := re.fullmatch(r'Parser key "([\w.]+)": Expected an? (.*?)\. Got value: (.*)', message):
+    if wrong := re.fullmatch(r'Parser key "([\w.]+)"(?: element \d+)?: Expected an? (.*?)\. Got value: ?(.*)', message):
         name, kind, value = wrong.groups()
         return f"{name}={value}: accepted is {_describe(kind)}"
     if wrong := re.match(
@@ -59,8 +69,8 @@ def _in_our_words(message: str, parser: ArgumentParser) -> str:
     ):
         name, kinds, value = wrong.groups()
         return f"{name}={value}: accepted is {' or '.join(_describe(kind) for kind in kinds.split(', '))}"
-    if unknown := re.fullmatch(r"unrecognized arguments: (.*)|Option '(\w+)' is not accepted", message):
-        flag = unknown[1].split()[0] if unknown[1] else f"--{unknown[2]}"
+    if unknown := re.fullmatch(r"unrecognized arguments: ?(.*)|Option '(\w+)' is not accepted", message):
+        flag = f"--{unknown[2]}" if unknown[2] else "".join(unknown[1].split()[:1])
         if not flag.startswith("-"):
             return f"{flag!r} stands in the wrong place: accepted is {parser.usage}"
         close = difflib.get_close_matches(flag, [name for action in parser._actions for name in action.option_strings])

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from automix.checks import check_at_least, check_choice, check_range, check_whole
+from automix.data.images import middle
 
 Crop = Literal["none", "pad", "resized"]
 
@@ -94,7 +95,8 @@ def train_transform(augmentation: Augmentation, size: int) -> Any:
         separate=True,
     )
     if augmentation.crop != "resized":
-        steps = [transforms.Resize(size, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(size)]
+        resize = transforms.Resize(size, transforms.InterpolationMode.BICUBIC)
+        steps = [middle, resize, transforms.CenterCrop(size)]
         if augmentation.crop == "pad":
             steps.append(transforms.RandomCrop(size, padding=pad_of(size)))
         first = transforms.Compose([*steps, transforms.RandomHorizontalFlip(flip)])
@@ -118,5 +120,7 @@ def _at_least_one_bit(level_fn: Any, level: float, options: Any) -> tuple[int]:
 def test_transform(augmentation: Augmentation, size: int) -> Any:
     """timm's test transform: short side to size / test_crop, centre crop."""
     from timm.data import create_transform
+    from torchvision import transforms
 
-    return create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic", mean=MEAN, std=STD)
+    timms = create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic", mean=MEAN, std=STD)
+    return transforms.Compose([middle, timms])

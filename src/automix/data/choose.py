@@ -1,9 +1,22 @@
 """Choosing images by their labels: class and few-shot subsets, and a few images that show many classes."""
 
+from collections.abc import Callable, Sized
+
 import torch
 from torch import Tensor
 
 from automix.mixing import step_generator
+
+
+def check_labels(labels: Tensor, classes: Sized, name_of: Callable[[int], str]) -> None:
+    """Raise a one-line ValueError that names an image whose label belongs to no class, if there is one."""
+    outside = ((labels < 0) | (labels >= len(classes))).nonzero().flatten().tolist()
+    if outside:
+        raise ValueError(wrong_label(name_of(outside[0]), int(labels[outside[0]]), len(classes)))
+
+
+def wrong_label(name: str, label: int, num_classes: int) -> str:
+    return f"{name}: label {label}; accepted are 0 to {num_classes - 1}, the classes"
 
 
 def choose_subset(labels: Tensor, total: int, classes: int | None, per_class: int | None, seed: int) -> Tensor:

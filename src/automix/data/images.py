@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.data.choose import choose_subset
+from automix.data.choose import check_labels, choose_subset
+
+LONGEST = 100  # times the short side: beyond it, resizing by the short side would take gigabytes
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,17 @@ class ImageSet:
     classes: tuple[str, ...]
     boxes: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8:  # in which there is neither NaN nor a doubt about the scale
+            raise ValueError(f"images of type {self.images.dtype}: accepted is torch.uint8, values 0 to 255")
+        check_labels(self.labels, self.classes, self.name_of)
+
     def __len__(self) -> int:
         return len(self.labels)
+
+    def name_of(self, index: int) -> str:
+        """What messages call image `index`."""
+        return f"image {index}"
 
     def read(self, index: int) -> tuple[Any, int]:
         """Image `index` as PIL's, and its label."""
@@ -71,8 +82,20 @@ def fit(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0) -> Any
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms import functional as TF
 
-    resized = TF.resize(image, int(size / crop), InterpolationMode.BICUBIC)
+    resized = TF.resize(middle(image), int(size / crop), InterpolationMode.BICUBIC)
     return TF.center_crop(resized, size)
+
+
+def middle(image: Any) -> Any:
+    """A PIL image or a tensor of images; a long thin one without ends that no crop by the short side ever shows."""
+    from torchvision.transforms import functional as TF
+
+    width, height = TF.get_image_size(image)
+    short, long = sorted((width, height))
+    if long <= LONGEST * short:
+        return image
+    kept = LONGEST * short + (long - LONGEST * short) % 2  # as much off either end, to the pixel
+    return TF.center_crop(image, [min(height, kept), min(width, kept)])
 
 
 def fit_boxes(boxes: Tensor, shape: tuple[int, int], size: int, crop: float = 1.0) -> Tensor:

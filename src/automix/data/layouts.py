@@ -5,8 +5,10 @@ A file that is missing ends in one line that names it and the layout that was ex
 """
 
 import json
+import os
 import re
 from collections import Counter
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from automix.data.images import ImageSet
 from automix.data.listing import Listing
 from automix.mixing import step_generator
 
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of images in folders
 TEST_FOLDERS = ("test", "val", "validation")
 HELD_OUT = 5  # of a folder without a test set, one image in so many
 
@@ -72,12 +75,12 @@ def tiny_imagenet(root: Path) -> Pair:
     often = Counter(names)
     classes = tuple(f"{name} ({wnid})" if often[name] > 1 else name for name, wnid in zip(names, ids, strict=True))
 
-    def listing(rows: list[tuple[Path, str, list[str]]]) -> Listing:
+    def listing(rows: list[tuple[Path, str, list[str]]], file: Path) -> Listing:
         boxes = torch.tensor([[float(end) for end in box] for _, _, box in rows])
         boxes[:, 2:] += 1
         return Listing(
             tuple(str(path) for path, _, _ in rows),
-            torch.tensor([number[wnid] for _, wnid, _ in rows]),
+            torch.tensor([_look_up(number, wnid, file) for _, wnid, _ in rows]),
             classes,
             boxes,
         )
@@ -89,10 +92,11 @@ def tiny_imagenet(root: Path) -> Pair:
             name, *box = line.split("\t")
             train.append((inside / "images" / name, wnid, box))
     test = []
-    for line in _lines(root / "val" / "val_annotations.txt", "val/val_annotations.txt beside val/images/"):
+    notes = root / "val" / "val_annotations.txt"
+    for line in _lines(notes, "val/val_annotations.txt beside val/images/"):
         name, wnid, *box = line.split("\t")
         test.append((root / "val" / "images" / name, wnid, box))
-    return listing(train), listing(test)
+    return listing(train, root / "wnids.txt"), listing(test, notes)
 
 
 def cub(root: Path) -> Pair:
@@ -105,15 +109,17 @@ def cub(root: Path) -> Pair:
     images, labels, split = column("images.txt"), column("image_class_labels.txt"), column("train_test_split.txt")
     names, boxes = column("classes.txt"), column("bounding_boxes.txt")
     number = {key: label for label, key in enumerate(names)}
-    corners = torch.tensor([[float(value) for value in boxes[key].split()] for key in images])
+    files = ("image_class_labels.txt", "bounding_boxes.txt", "train_test_split.txt")
+    labelled, boxed, divided = (root / file for file in files)
+    corners = torch.tensor([[float(value) for value in _look_up(boxes, key, boxed).split()] for key in images])
     corners[:, 2:] += corners[:, :2]
     everything = Listing(
         tuple(str(root / "images" / path) for path in images.values()),
-        torch.tensor([number[labels[key]] for key in images]),
+        torch.tensor([_look_up(number, _look_up(labels, key, labelled), labelled) for key in images]),
         tuple(name.split(".", 1)[-1].replace("_", " ") for name in names.values()),
         corners,
     )
-    training = torch.tensor([split[key] == "1" for key in images])
+    training = torch.tensor([_look_up(split, key, divided) == "1" for key in images])
     return _split(everything, training)
 
 
@@ -130,15 +136,16 @@ def inaturalist(root: Path, year: int) -> Pair:
     categories = sorted(train["categories"], key=lambda category: category["id"])
     number = {category["id"]: label for label, category in enumerate(categories)}
 
-    def listing(content: Any) -> Listing:
-        label_of = {note["image_id"]: number[note["category_id"]] for note in content["annotations"]}
+    def listing(content: Any, file: Path) -> Listing:
+        notes = content["annotations"]
+        label_of = {note["image_id"]: _look_up(number, note["category_id"], file) for note in notes}
         return Listing(
             tuple(str(root / image["file_name"]) for image in content["images"]),
-            torch.tensor([label_of[image["id"]] for image in content["images"]]),
+            torch.tensor([_look_up(label_of, image["id"], file) for image in content["images"]]),
             tuple(str(category["name"]) for category in categories),
         )
 
-    return listing(train), listing(test)
+    return listing(train, root / f"train{year}.json"), listing(test, root / f"val{year}.json")
 
 
 def places205(root: Path) -> Pair:
@@ -210,15 +217,31 @@ def _image_folder(root: Path) -> Listing:
     from torchvision.datasets import ImageFolder
 
     try:
-        found = ImageFolder(str(root))
+        found = ImageFolder(str(root), is_valid_file=_is_listed, allow_empty=True)
     except FileNotFoundError as error:
         raise ValueError(f"{root}: {str(error).splitlines()[0]}; accepted is <class>/<image>") from None
-    paths, labels = zip(*found.samples, strict=True)
-    return Listing(tuple(paths), torch.tensor(labels), tuple(found.classes))
+    labels = torch.tensor(found.targets, dtype=torch.int64)
+    sizes = torch.bincount(labels, minlength=len(found.classes)).tolist()
+    for name, size in zip(found.classes, sizes, strict=True):
+        if size == 0:
+            why = "no image in it" if os.access(root / name, os.R_OK | os.X_OK) else "may not be read"
+            raise ValueError(f"{root / name}: {why}; accepted are folders of images ({' '.join(EXTENSIONS)})")
+    return Listing(tuple(path for path, _ in found.samples), labels, tuple(found.classes))
+
+
+def _is_listed(path: str) -> bool:
+    return path.lower().endswith(EXTENSIONS)
 
 
 def _split(everything: Listing, training: torch.Tensor) -> Pair:
     return everything.take(training.nonzero().flatten()), everything.take((~training).nonzero().flatten())
+
+
+def _look_up(table: Mapping[Any, Any], key: Hashable, file: Path) -> Any:
+    """The entry of `key`, which `file` speaks of."""
+    if key not in table:
+        raise ValueError(f"{file}: {key!r} is unknown; accepted are the names and numbers that the other files list")
+    return table[key]
 
 
 def _text(path: Path, expected: str) -> str:

@@ -8,41 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.data.choose import choose_subset
+from automix.data.choose import check_labels, choose_subset
+from automix.data.decode import decode as decode
+from automix.data.decode import read_image
 from automix.data.images import ImageSet, fit, fit_boxes
 
 CHUNK = 64  # images that a thread reads at a time
-
-
-class BadImage(ValueError):  # noqa: N818  (what it is, not what Python calls such a thing)
-    """A file that cannot be read as an image. Says so in one line, from a loader's worker process too.
-
-    A worker's exception is made anew in the main process, of the same class and with the whole traceback as its
-    message. Its last line is the message proper.
-    """
-
-    def __init__(self, message: str) -> None:
-        last = (message.strip().splitlines() or [""])[-1]
-        super().__init__(last.removeprefix(f"{type(self).__module__}.{type(self).__qualname__}: "))
-
-
-def decode(file: Any) -> Any:
-    """The path or open file as PIL's RGB image, upright as its camera noted."""
-    from PIL import Image, ImageOps
-
-    with Image.open(file) as image:
-        return ImageOps.exif_transpose(image).convert("RGB")
-
-
-def read_image(file: Any, name: str | None = None) -> Any:
-    """`decode`, or a BadImage of one line; `name` is what it calls the file."""
-    from PIL import Image
-
-    try:
-        return decode(file)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadImage(f"{name or file}: cannot be read as an image ({reason})") from None
 
 
 @dataclass(frozen=True)
@@ -57,8 +28,15 @@ class Listing:
     classes: tuple[str, ...]
     boxes: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        check_labels(self.labels, self.classes, self.name_of)
+
     def __len__(self) -> int:
         return len(self.paths)
+
+    def name_of(self, index: int) -> str:
+        """What messages call image `index`."""
+        return self.paths[index]
 
     def read(self, index: int) -> tuple[Any, int]:
         """Image `index` as PIL's, and its label."""

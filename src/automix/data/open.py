@@ -2,25 +2,34 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, get_args
 
+from automix.checks import check_choice
 from automix.data.augmentation import Augmentation, pad_of
 from automix.data.images import ImageSet
 from automix.data.listing import Listing
 from automix.data.memory import MemoryLoader
 from automix.data.names import DATASETS, Split, open_dataset
 from automix.data.plan import BatchPlan
+from automix.data.skip import Progress, SkippedFile, find_bad, leave_out, read_skipped
 from automix.data.stream import StreamLoader
 
 SMALL = 64  # pixels: up to this size images are held in memory
 MEMORY_LIMIT = 4 * 2**30  # bytes of training images; larger sets are streamed whatever their size
 PHOTO_SIZE = 224  # of larger images, where the augmentation names no size
+LOOKED_AT = 9  # images whose sizes tell that of the others
+
+BadData = Literal["fail", "skip"]
 
 Loadable = ImageSet | Listing  # what can be held in memory; the other kinds are streamed
 
 
 @dataclass(frozen=True)
 class Data:
-    """A dataset ready for training; `image_size` is the size in training, in pixels."""
+    """A dataset ready for training; `image_size` is the size in training, in pixels.
+
+    `skipped` are the files that were left out and do not count; None where that was not asked for.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -28,6 +37,13 @@ class Data:
     train_count: int
     test_count: int
     loader: MemoryLoader | StreamLoader
+    skipped: tuple[SkippedFile, ...] | None = None
+
+    def file_counts(self) -> dict[str, int]:
+        """Files for training and testing, the skipped ones included."""
+        left_out = [file.use for file in self.skipped or ()]
+        counts = {"training": self.train_count, "testing": self.test_count}
+        return {use: count + left_out.count(use) for use, count in counts.items()}
 
 
 def open_data(
@@ -44,6 +60,9 @@ def open_data(
     world: int = 1,
     pieces: int = 1,
     workers: int = 2,
+    bad_data: BadData = "fail",
+    skip_list: Path | None = None,
+    progress: Progress | None = None,
 ) -> Data:
     """The dataset `name` (see names.py) with its batches.
 
@@ -54,7 +73,12 @@ def open_data(
     `classes` restricts both sets to the first classes, `per_class` the training set to so many images of each, drawn by
     `subset_seed`: runs that differ in `seed` alone share their images. `batch_size` is that of a whole step, over the
     `world` processes and their `pieces`.
+
+    `bad_data` is what happens to a file that cannot be read: "fail" is a BadImage when it is met, "skip" leaves it out
+    of both sets (see skip.py), from the list in the file `skip_list` where there is one; otherwise all files are read
+    to find the bad ones, and `progress` is told how far that is. Files left out of a subset are not replaced.
     """
+    check_choice("bad_data", bad_data, get_args(BadData))
     known = DATASETS.get(name)
     drawn = known is not None and known.draw is not None
     per_image = augmentation.per_image()
@@ -63,6 +87,13 @@ def open_data(
     if known is not None and not known.flip:
         augmentation = replace(augmentation, flip=False)
     train, test = open_subset(name, root, augmentation.train_size, classes, per_class, subset_seed)
+    skipped = None
+    if bad_data == "skip":
+        if skip_list is not None and skip_list.exists():
+            skipped = read_skipped(skip_list, train, test)
+        else:
+            skipped = find_bad(train, test, workers, progress)
+        train, test = leave_out(skipped, train, test)
     plan = BatchPlan(len(train), batch_size, seed, augmentation.repeats, rank, world, pieces)
     size = augmentation.train_size or _native_size(train)
     test_size = augmentation.test_size or size
@@ -79,7 +110,7 @@ def open_data(
         )
     else:
         loader = StreamLoader(train, test, plan, augmentation, train_size=size, test_size=test_size, workers=workers)
-    return Data(name, train.classes, size, len(train), len(test), loader)
+    return Data(name, train.classes, size, len(train), len(test), loader, skipped)
 
 
 def load_images(
@@ -116,8 +147,13 @@ def open_subset(
 
 
 def _native_size(train: Split) -> int:
-    """The short side of the first image where it is small, else the size that networks for photos are made for."""
-    size = min(train.read(0)[0].size)
+    """The usual short side where it is small, else the size that networks for photos are made for.
+
+    Usual is the median of a few images, so that no odd one alone decides.
+    """
+    count = min(LOOKED_AT, len(train))
+    sides = sorted(min(train.read(number * len(train) // count)[0].size) for number in range(count))
+    size = sides[count // 2]
     return size if size <= SMALL else PHOTO_SIZE
 
 

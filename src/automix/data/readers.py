@@ -5,12 +5,15 @@ readers (tfds/, hfids/, wds/) give images in an order of their own and cannot go
 refused; shards.py reads WebDataset's shards by position.
 """
 
+import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from automix.data.listing import read_image
+from automix.data.choose import wrong_label
+from automix.data.decode import BadImage, complaint, decode, to_rgb
 
 PREFIXES = ("hfds", "torch")
 ITERABLE = ("tfds", "hfids")
@@ -32,18 +35,41 @@ class ReaderSet:
             raise ValueError(f"data {name!r}: its classes have no names; accepted are sets for classification")
         self.classes = tuple(str(key) for key in sorted(number, key=lambda key: number[key]))
 
+        self.positions: Sequence[int] = range(len(data))  # of the images, in what timm or torchvision opened
+
     def __len__(self) -> int:
-        return len(self.data)
+        return len(self.positions)
+
+    def name_of(self, index: int) -> str:
+        """What messages call image `index`: its file's name where the reader knows it."""
+        position = self.positions[index]
+        known = None if self.reader is None else self.reader.filename(position)
+        return f"{self.name}: {known}" if known else f"{self.name}, image {position}"
 
     def read(self, index: int) -> tuple[Any, int]:
         """Image `index` as PIL's, and its label."""
+        try:
+            image, label = self._get(self.positions[index])
+        except Exception as error:
+            raise complaint(self.name_of(index), error) from None
+        if not 0 <= label < len(self.classes):
+            raise BadImage(wrong_label(self.name_of(index), label, len(self.classes)))
+        return image, label
+
+    def take(self, positions: Tensor) -> "ReaderSet":
+        """The images at `positions`, in that order."""
+        taken = copy.copy(self)
+        taken.positions = [self.positions[index] for index in positions.tolist()]
+        return taken
+
+    def _get(self, position: int) -> tuple[Any, int]:
         if self.reader is None:
-            image, label = self.data[index]
-            return image.convert("RGB"), int(label)
+            image, label = self.data[position]
+            return to_rgb(image), int(label)
         # Not through timm's ImageDataset: where an image is broken it goes on with the next one.
-        file, label = self.reader[index]
+        file, label = self.reader[position]
         with file:
-            return read_image(file, f"{self.name}: {self.reader.filename(index)}"), int(label)
+            return decode(file), int(label)
 
 
 def has_tars(root: Path) -> bool:

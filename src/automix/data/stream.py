@@ -6,23 +6,31 @@ epoch by asking for the steps that are left. timm's create_loader can do neither
 here and its loader is not.
 """
 
+import multiprocessing
+import os
 import random
+import re
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from automix.data.augmentation import MEAN, STD, Augmentation, test_transform, train_transform
 from automix.data.choose import spread_over_classes
-from automix.data.listing import BadImage
+from automix.data.decode import BadImage, ReadingError
 from automix.data.memory import TEST_BATCH
 from automix.data.plan import BatchPlan
 from automix.mixing import step_seed
 
 Draw = tuple[int, int]  # position in the dataset, seed of the augmentation
+NOTHING = -1  # what a worker notes that reads no image
+LOST = (EOFError, ConnectionError, FileNotFoundError)  # how fetching a batch from a worker that has died may end
 
 
 class Source(Protocol):
@@ -33,6 +41,7 @@ class Source(Protocol):
     @property
     def labels(self) -> Tensor | None: ...
     def __len__(self) -> int: ...
+    def name_of(self, index: int) -> str: ...
     def read(self, index: int) -> tuple[Any, int]: ...
 
 
@@ -60,11 +69,11 @@ class StreamLoader:
         self.mean, self.std = torch.tensor(MEAN), torch.tensor(STD)
         self.test = test
         self.workers = workers
-        self._test_pictures = _Pictures(test, test_transform(augmentation, test_size))
+        self._test_pictures = _Pictures(test, test_transform(augmentation, test_size), workers)
         self._steps = _Steps(plan)
         self._turn = 0
-        pictures = _Pictures(train, train_transform(augmentation, train_size))
-        self._train_loader = self._loader(pictures, self._steps, keep_workers=True)
+        self._train_pictures = _Pictures(train, train_transform(augmentation, train_size), workers)
+        self._train_loader = self._loader(self._train_pictures, self._steps, keep_workers=True)
 
     def __len__(self) -> int:
         """Steps in an epoch."""
@@ -78,7 +87,7 @@ class StreamLoader:
         self._turn += 1
         turn = self._turn
         self._steps.range = range(first, last)
-        for batch in _unwrapped(self._train_loader):
+        for batch in self._unwrapped(self._train_loader):
             if turn != self._turn:
                 break
             yield batch
@@ -90,7 +99,8 @@ class StreamLoader:
         share = torch.arange(self.plan.rank, len(self.test), self.plan.world)
         size = max(TEST_BATCH, self.plan.part_size)
         draws = [[(index, 0) for index in part.tolist()] for part in share.split(size)]
-        yield from _unwrapped(self._loader(self._test_pictures, draws))
+        self._test_pictures.notes.fill_(NOTHING)  # of the last evaluation's workers, which are gone
+        yield from self._unwrapped(self._loader(self._test_pictures, draws))
 
     def preview(self, count: int) -> tuple[Tensor, Tensor]:
         """`count` test images, of as many different classes as there are where labels are known without reading.
@@ -101,6 +111,35 @@ class StreamLoader:
         count = min(count, total)
         chosen = torch.arange(count) * total // count if labels is None else spread_over_classes(labels, count)
         return _collate([self._test_pictures[(index, 0)] for index in chosen.tolist()])
+
+    def explain_death(self, error: Exception) -> ReadingError | None:
+        """What to say, in one line, where `error` came of a worker that died; None where it did not."""
+        said = re.match(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (.+)", " ".join(str(error).split()))
+        files = []
+        if said or isinstance(error, LOST):
+            files = [*self._train_pictures.files_of_the_dead(), *self._test_pictures.files_of_the_dead()]
+        if not said and not files:
+            return None
+        where = f"while it read {' and '.join(files)}" if files else "between two images"
+        reason = f" ({said[1].rstrip('. ')})" if said else ""
+        advice = "where memory is short, accepted are fewer --workers, 0 to read in the main process"
+        return ReadingError(f"a loader worker died {where}{reason}; {advice}")
+
+    def _unwrapped(self, loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
+        """The loader's batches; complaints without the tracebacks that they come in.
+
+        Those hold on to the workers too, in a cycle, and they end slowly, or noisily, when a cycle is what ends them.
+        """
+        try:
+            yield from _started(loader)
+        except (BadImage, ReadingError) as error:
+            raise error.with_traceback(None) from None
+        except (RuntimeError, *LOST) as error:
+            died = self.explain_death(error)
+            if died is None:
+                raise
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+            raise died from None
 
     def _loader(self, pictures: "_Pictures", draws: Any, keep_workers: bool = False) -> Any:
         return DataLoader(
@@ -133,20 +172,62 @@ class _Steps:
 
 
 class _Pictures(Dataset[tuple[Tensor, int]]):
-    """Images read and transformed, each with its own seed."""
+    """Images read and transformed, each with its own seed.
 
-    def __init__(self, source: Source, transform: Any) -> None:
+    Each of the `workers` notes, as [its process, the image], what it is reading, in memory that outlives it.
+    """
+
+    def __init__(self, source: Source, transform: Any, workers: int) -> None:
         self.source = source
         self.transform = transform
+        self.notes = torch.full((workers, 2), NOTHING).share_memory_()
 
     def __len__(self) -> int:
         return len(self.source)
 
     def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
         index, seed = draw
-        image, label = self.source.read(index)
-        with _seeded(seed):
-            return self.transform(image), label
+        with self._noted(index):
+            image, label = self.source.read(index)
+            with _seeded(seed):
+                return self.transform(image), label
+
+    def files_of_the_dead(self) -> list[str]:
+        """What workers that are no more were reading; a process that is just dying is given a second."""
+        reading = [(process, index) for process, index in self.notes.tolist() if index != NOTHING]
+        for _ in range(20 if reading else 0):
+            alive = {child.pid for child in multiprocessing.active_children()}
+            if dead := [index for process, index in reading if process not in alive]:
+                return [self.source.name_of(index) for index in dead]
+            time.sleep(0.05)
+        return []
+
+    @contextmanager
+    def _noted(self, index: int) -> Iterator[None]:
+        worker = get_worker_info()
+        if worker is None:
+            yield
+            return
+        note = self.notes[worker.id]
+        note.copy_(torch.tensor([os.getpid(), index]))
+        try:
+            yield
+        finally:
+            note[1] = NOTHING
+
+
+def _started(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """The loader at work, without the signal handler that torch installs for its workers' deaths.
+
+    It raises wherever the main process happens to be, in the middle of a save for instance. Without it torch notices a
+    death when it waits for a batch, within five seconds.
+    """
+    can = hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGCHLD) if can else None
+    batches = iter(loader)
+    if before is not None:
+        signal.signal(signal.SIGCHLD, before)
+    return batches
 
 
 @contextmanager
@@ -164,17 +245,6 @@ def _seeded(seed: int) -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
-
-
-def _unwrapped(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """The loader's batches; a worker's complaint about an image without the traceback that it comes in.
-
-    That traceback holds on to the workers too, in a cycle, and they end slowly when a cycle is what ends them.
-    """
-    try:
-        yield from loader
-    except BadImage as error:
-        raise error.with_traceback(None) from None
 
 
 def _collate(items: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:

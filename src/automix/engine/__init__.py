@@ -25,9 +25,11 @@ def train(
 
     Seeds torch's global generator in every step, because dropout and stochastic depth draw from it.
     """
+    display = display or Silent()
     with listening() as stop, joined(config.device) as among:
-        run = prepare(config, among, resume=resume, overwrite=overwrite)
-        log = RunLog(run, display or Silent())
+        progress = display.reading if among.leads else None
+        run = prepare(config, among, resume=resume, overwrite=overwrite, progress=progress)
+        log = RunLog(run, display)
         try:
             fit(run, log, stop)
             among.wait()

@@ -5,19 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 from torch.optim import Optimizer
 
 from automix.backbones import create_model
 from automix.catalog import create_task
 from automix.config import TrainConfig
-from automix.data import Data, open_data
+from automix.data import SKIPPED, Data, Progress, open_data
 from automix.engine.processes import Processes
 from automix.mixing import MixedTarget
 from automix.recipes import Recipe
 from automix.task import Criterion, Task
+from automix.tensors import DamagedError, read_tensors
 
 RSB_THRESHOLD = 0.2  # "ResNet strikes back": a class counts as present where its mixed label exceeds this
 
@@ -55,8 +54,8 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
 def load_initial_weights(model: nn.Module, path: Path) -> None:
     """Weights from a safetensors file; tensors of other shape (a head for other classes, another stem) stay new."""
     try:
-        given = load_file(path)
-    except (SafetensorError, OSError) as error:
+        given = read_tensors(path)[0]
+    except (DamagedError, OSError) as error:
         raise ValueError(f"weights {path}: cannot be read as safetensors ({error})") from None
     own = model.state_dict()
     if missing := sorted(own.keys() - given.keys()):
@@ -70,16 +69,27 @@ def load_initial_weights(model: nn.Module, path: Path) -> None:
 def build_task(config: TrainConfig, model: nn.Module) -> Task:
     """The method around the network, with the recipe's alpha, loss and momentum pipeline."""
     settings = config.settings
-    given = {name: value for name in ("alpha", "layer") if (value := getattr(config, name)) is not None}
-    options: dict[str, Any] = settings.options_for(config.method, config.model, config.data)
-    options |= given | config.method_options
     return create_task(
-        config.method, model, ema=settings.ema, criterion=choose_criterion(settings), seed=config.seed, **options
+        config.method,
+        model,
+        ema=settings.ema,
+        criterion=choose_criterion(settings),
+        seed=config.seed,
+        **method_options(config),
     )
 
 
-def build_data(config: TrainConfig, among: Processes) -> Data:
-    """The dataset and this process's share of its batches."""
+def method_options(config: TrainConfig) -> dict[str, Any]:
+    """The method's own options: what was given, before what the recipe has for it."""
+    given = {name: value for name in ("alpha", "layer") if (value := getattr(config, name)) is not None}
+    options: dict[str, Any] = config.settings.options_for(config.method, config.model, config.data)
+    return options | given | config.method_options
+
+
+def build_data(
+    config: TrainConfig, among: Processes, *, remembered: bool = True, progress: Progress | None = None
+) -> Data:
+    """The dataset and this process's share of its batches; `remembered`: without the files its folder lists as bad."""
     return open_data(
         config.data,
         config.settings.augmentation,
@@ -92,6 +102,9 @@ def build_data(config: TrainConfig, among: Processes) -> Data:
         world=among.world,
         pieces=config.accumulate,
         workers=config.workers,
+        bad_data=config.bad_data,
+        skip_list=config.folder / SKIPPED if remembered else None,
+        progress=progress,
     )
 
 

@@ -1,107 +1,190 @@
-"""Everything a run needs to go on, in one safetensors file: never a pickle, written atomically.
+"""Everything a run needs to go on, in one safetensors file: never a pickle, written atomically, with a checksum.
 
 Tensors are tensors of the file; the rest (step, counters, options of the optimizer) is JSON in its metadata.
+
+checkpoint.safetensors            the latest
+checkpoint-previous.safetensors   the one before it, used where the latest is damaged
+checkpoint-damaged.safetensors    a latest one that was damaged, kept when the next one took its place
 """
 
 import json
 import platform
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from automix.files import write_atomically
 from automix.task import Task
+from automix.tensors import DamagedError, is_whole, read_tensors, write_tensors
 
 FORMAT = 1
 NAME = "checkpoint.safetensors"
+PREVIOUS = "checkpoint-previous.safetensors"
+DAMAGED = "checkpoint-damaged.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds: `facts` are those of `save_checkpoint`."""
+
+    path: Path
+    facts: dict[str, Any]
+    environment: dict[str, Any]
+    state: dict[str, Any]
 
 
 def save_checkpoint(
-    path: Path, task: Task, optimizer: Optimizer, scaler: torch.amp.GradScaler, facts: dict[str, Any]
+    path: Path,
+    task: Task,
+    optimizer: Optimizer,
+    scaler: torch.amp.GradScaler,
+    facts: dict[str, Any],
+    precision: str = "float32",
 ) -> None:
     """`facts` are JSON values that come back from `load_checkpoint`: the step, the best accuracy, the configuration."""
     tensors: dict[str, Tensor] = {}
     state = {"task": task.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
     tree = _take_tensors(state, "", tensors)
-    header = {"format": FORMAT, "environment": environment(), "facts": facts, "tree": tree}
-    metadata = {"automix": json.dumps(header)}
-    content = save(tensors, metadata)
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+    header = {"format": FORMAT, "environment": environment(task, precision), "facts": facts, "tree": tree}
+    # What takes the place of a good checkpoint must be a good one: a damaged file may not push it out.
+    keep = PREVIOUS if is_whole(path) else DAMAGED
+    write_tensors(path, tensors, {"automix": json.dumps(header)}, keep=path.with_name(keep))
 
 
-def load_checkpoint(path: Path, task: Task, optimizer: Optimizer, scaler: torch.amp.GradScaler) -> dict[str, Any]:
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is one to go on from; there may be the previous one alone if a process was killed while saving."""
+    return any((folder / name).exists() for name in (NAME, PREVIOUS))
+
+
+def load_checkpoint(
+    path: Path, task: Task, optimizer: Optimizer, scaler: torch.amp.GradScaler, precision: str = "float32"
+) -> dict[str, Any]:
     """Put the saved state into `task`, `optimizer` and `scaler`, and return the facts."""
-    header, state = _read(path)
-    here, there = environment(), header["environment"]
-    if changed := [name for name in here if here[name] != there.get(name)]:
-        values = ", ".join(f"{name} {there.get(name)} -> {here[name]}" for name in changed)
-        warnings.warn(f"resumed under other conditions ({values}): right, but not bit for bit the same", stacklevel=2)
-    _fill(task, state["task"], path)
-    saved = state["optimizer"]
-    saved["state"] = {int(number): values for number, values in saved["state"].items()}
-    optimizer.load_state_dict(saved)
-    _restore_memory_format(optimizer)
-    if state["scaler"]:
-        scaler.load_state_dict(state["scaler"])
-    return header["facts"]
+    saved = read_checkpoint(path)
+    restore(saved, task, optimizer, scaler, precision)
+    return saved.facts
 
 
-def load_task_state(path: Path, task: Task) -> None:
-    """The task's part alone, for looking at what it has learned."""
-    _fill(task, _read(path)[1]["task"], path)
-
-
-def read_facts(path: Path) -> dict[str, Any]:
-    """The facts alone, without the tensors."""
-    return _read_header(path)["facts"]
-
-
-def _fill(task: Task, state: dict[str, Any], path: Path) -> None:
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint at `path`, or with a word the one before it, where the latest is damaged."""
+    previous = path.with_name(PREVIOUS)
+    if not path.exists() and previous.exists():  # killed between the two moves of a save
+        return _read(previous)
     try:
-        task.load_state_dict(state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"checkpoint {path}: does not fit the network ({reason[:200]})") from None
+        return _read(path)
+    except DamagedError as error:
+        if not previous.exists():
+            raise ValueError(f"{error}, and no {PREVIOUS} beside it; accepted is --overwrite, to begin anew") from None
+        try:
+            saved = _read(previous)
+        except DamagedError as other:
+            raise ValueError(f"{error}, and so is {other}; accepted is --overwrite, to begin anew") from None
+        _say(f"{error}; going on from {PREVIOUS}, saved after step {saved.facts.get('step')}")
+        return saved
 
 
-def environment() -> dict[str, Any]:
+def restore(
+    saved: Checkpoint, task: Task, optimizer: Optimizer, scaler: torch.amp.GradScaler, precision: str = "float32"
+) -> None:
+    """Put the saved state into `task`, `optimizer` and `scaler`; say so where it will not go on bit for bit."""
+    here, there = environment(task, precision), saved.environment
+    if changed := [name for name in here if here[name] != there.get(name, here[name])]:
+        values = ", ".join(f"{name} {there[name]} -> {here[name]}" for name in changed)
+        _say(f"resumed under other conditions ({values}): right, but not bit for bit the same")
+    restore_task(saved, task)
+    options = saved.state["optimizer"]
+    options["state"] = {int(number): values for number, values in options["state"].items()}
+    try:
+        optimizer.load_state_dict(options)
+    except ValueError as error:
+        raise ValueError(f"checkpoint {saved.path}: does not fit the optimizer ({error})") from None
+    _restore_memory_format(optimizer)
+    if saved.state["scaler"]:
+        scaler.load_state_dict(saved.state["scaler"])
+
+
+def restore_task(saved: Checkpoint, task: Task) -> None:
+    """The task's part alone, for looking at what it has learned."""
+    state = saved.state["task"]
+    _check_fit(saved.path, state, task)
+    task.load_state_dict(state)
+
+
+def environment(task: nn.Module | None = None, precision: str = "float32") -> dict[str, Any]:
     """What must be the same for a resumed run to repeat every bit."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    world = torch.distributed.get_world_size() if distributed else 1
     return {
         "torch": torch.__version__,
-        "machine": platform.machine(),
+        "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "device": _device_kind(task),
+        "precision": precision,
         "threads": torch.get_num_threads(),
-        "processes": world,
+        "processes": torch.distributed.get_world_size() if distributed else 1,
     }
 
 
-def _read_header(path: Path) -> dict[str, Any]:
+def _device_kind(task: nn.Module | None) -> str:
+    weight = None if task is None else next(task.parameters(), None)
+    if weight is None:
+        return "cpu"
+    return torch.cuda.get_device_name(weight.device) if weight.is_cuda else weight.device.type
+
+
+def _say(message: str) -> None:
+    """Once for a run, not once for each of its processes."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if not distributed or torch.distributed.get_rank() == 0:
+        warnings.warn(message, stacklevel=3)
+
+
+def _read(path: Path) -> Checkpoint:
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"checkpoint {path}: cannot be read ({error})") from None
+        tensors, metadata = read_tensors(path)
+    except OSError as error:
+        raise ValueError(f"checkpoint {path}: cannot be read ({error.strerror})") from None
+    except DamagedError as error:
+        raise DamagedError(f"checkpoint {error}") from None
     if "automix" not in metadata:
         raise ValueError(f"checkpoint {path}: was not written by automix")
-    header = json.loads(metadata["automix"])
-    if header["format"] > FORMAT:
-        raise ValueError(
-            f"checkpoint {path}: format {header['format']} is newer than this automix, which reads {FORMAT}"
-        )
-    return header
+    try:
+        header = json.loads(metadata["automix"])
+        if header["format"] > FORMAT:
+            newer = f"format {header['format']} is newer than this automix, which reads {FORMAT}"
+            raise ValueError(f"checkpoint {path}: {newer}")
+        names = set(_names(header["tree"]))
+        if odd := sorted(names ^ tensors.keys()):
+            what = "is missing" if odd[0] in names else "is in it, but nobody knows what for"
+            raise ValueError(f"checkpoint {path}: {odd[0]} {what}")
+        state = _put_tensors(header["tree"], tensors)
+        return Checkpoint(path, header["facts"], header["environment"], state)
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"checkpoint {path}: its description cannot be understood ({reason})") from None
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The header, and the state with its tensors in place."""
-    header = _read_header(path)
-    return header, _put_tensors(header["tree"], load_file(path))
+def _check_fit(path: Path, state: dict[str, Any], task: Task) -> None:
+    expected = task.state_dict()
+    for name, value in expected.items():
+        if name not in state:
+            raise ValueError(f"checkpoint {path}: does not fit the network: {name} is missing")
+        if state[name].shape != value.shape:
+            shapes = f"{tuple(state[name].shape)}, in the network {tuple(value.shape)}"
+            raise ValueError(f"checkpoint {path}: does not fit the network: {name} has shape {shapes}")
+    if unknown := [name for name in state if name not in expected]:
+        raise ValueError(f"checkpoint {path}: does not fit the network: {unknown[0]} is not in the network")
+
+
+def _names(tree: Any) -> list[str]:
+    """The names of all tensors that `tree` speaks of."""
+    if isinstance(tree, dict):
+        if tree.keys() == {"tensor"}:
+            return [tree["tensor"]]
+        return [name for value in tree.values() for name in _names(value)]
+    return [name for value in tree for name in _names(value)] if isinstance(tree, list) else []
 
 
 def _take_tensors(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:

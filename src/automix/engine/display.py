@@ -1,6 +1,7 @@
 """What a person sees: a live bar on a terminal, plain lines elsewhere, nothing for a library call."""
 
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -8,8 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from automix.data import SKIPPED
 from automix.engine.logs import Display, learning_rate
 from automix.engine.run import Run
+
+SECONDS_BETWEEN_LINES = 10  # while all files are read in search of bad ones
+LISTED = 20  # of the files that were left out
 
 
 def choose_display() -> Display:
@@ -20,6 +25,7 @@ def choose_display() -> Display:
 class Silent:
     """Shows nothing."""
 
+    def reading(self, done: int, total: int) -> None: ...
     def begin(self, run: Run) -> None: ...
     def step(self, run: Run, metrics: dict[str, float]) -> None: ...
     def epoch(self, run: Run, record: dict[str, Any]) -> None: ...
@@ -34,10 +40,18 @@ class Lines(Silent):
     def __init__(self, console: Console) -> None:
         self.console = console
         self.first_step = 0
+        self.spoke = time.monotonic()
+
+    def reading(self, done: int, total: int) -> None:
+        if time.monotonic() - self.spoke > SECONDS_BETWEEN_LINES:
+            self.spoke = time.monotonic()
+            self.console.print(f"looking for bad files: {done} of {total} images")
 
     def begin(self, run: Run) -> None:
         self.first_step = run.step
         self.console.print(describe(run))
+        for line in list_skipped(run)[:1]:
+            self.console.print(line, markup=False)
         if run.step:
             self.console.print(f"resumed after step {run.step} of {run.total_steps}")
 
@@ -55,6 +69,8 @@ class Lines(Silent):
 
     def end(self, run: Run, summary: dict[str, Any]) -> None:
         self.console.print(summary_table(run, summary))
+        for line in list_skipped(run):
+            self.console.print(line, markup=False)
 
 
 class Bar(Lines):
@@ -104,6 +120,18 @@ def describe(run: Run) -> str:
         f"{config.model}, {millions:.2f} M parameters; recipe {config.recipe}, {config.settings.epochs} epochs, "
         f"{run.total_steps} steps of {config.settings.batch_size}; {where}; {run.folder}"
     )
+
+
+def list_skipped(run: Run) -> list[str]:
+    """What was left out, and of what: the accuracies are those on the files that could be read."""
+    files = run.data.skipped or ()
+    if not files:
+        return []
+    bad = [file.use for file in files]
+    counts = (f"{bad.count(use)} of {count} for {use}" for use, count in run.data.file_counts().items())
+    lines = [f"bad files left out: {', '.join(counts)}; all of them in {run.folder / SKIPPED}"]
+    lines += [f"  {file.complaint}" for file in files[:LISTED]]
+    return lines + ([f"  and {len(files) - LISTED} more"] if len(files) > LISTED else [])
 
 
 def summary_table(run: Run, summary: dict[str, Any]) -> Table:

@@ -7,7 +7,7 @@ from torch import Tensor
 from automix.classifier import Card
 from automix.config import TrainConfig, read_config
 from automix.engine.build import build_data, build_model, build_task
-from automix.engine.checkpoint import NAME, load_task_state, read_facts
+from automix.engine.checkpoint import NAME, has_checkpoint, read_checkpoint, restore_task
 from automix.engine.processes import Processes
 from automix.task import Task
 
@@ -15,11 +15,12 @@ from automix.task import Task
 def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
     """The task, in eval mode, the card of its classifier, and the run's configuration."""
     config = TrainConfig.from_flat(read_config(folder / "config.yaml"))
-    if not (folder / NAME).is_file():
+    if not has_checkpoint(folder):
         raise ValueError(f"{folder}: no {NAME} in it; accepted is the folder of a run that has saved one")
-    card = Card.from_json(read_facts(folder / NAME)["card"])
+    saved = read_checkpoint(folder / NAME)
+    card = Card.from_json(saved.facts["card"])
     task = build_task(config, build_model(config, len(card.classes), card.train_size, load=False))
-    load_task_state(folder / NAME, task)
+    restore_task(saved, task)
     task.eval()
     return task, card, config
 

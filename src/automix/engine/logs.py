@@ -1,13 +1,14 @@
 """What a run writes down: metrics.jsonl, TensorBoard, Weights & Biases, pictures, the summary."""
 
 import json
-import statistics
 import time
 from pathlib import Path
 from typing import Any, Protocol
 
 from automix.engine.hardware import autocast
 from automix.engine.run import Run
+from automix.evaluate.protocol import median_of_last
+from automix.files import write_atomically, write_text
 from automix.pictures import mixed_samples
 from automix.strip import add_to_strip
 
@@ -18,6 +19,7 @@ EXAMINED = 128  # test images on which masks are measured
 class Display(Protocol):
     """What a person sees; see display.py."""
 
+    def reading(self, done: int, total: int) -> None: ...
     def begin(self, run: Run) -> None: ...
     def step(self, run: Run, metrics: dict[str, float]) -> None: ...
     def epoch(self, run: Run, record: dict[str, Any]) -> None: ...
@@ -39,7 +41,7 @@ class RunLog:
         if not self.active:
             return
         self.path = run.folder / "metrics.jsonl"
-        records = _keep_until(self.path, run.step)
+        records = keep_until(self.path, run.step)
         self.epochs = [record for record in records if record["kind"] == "epoch"]
         self.said = {record["about"] for record in records if record["kind"] == "warning"}
         self.file = self.path.open("a", encoding="utf-8")
@@ -103,7 +105,7 @@ class RunLog:
         picture = mixed_samples(run.task, x, loader.mean, loader.std, title=title, y=y)
         folder = run.folder / "pictures"
         folder.mkdir(exist_ok=True)
-        picture.save(folder / f"epoch-{epoch:04d}.png")
+        write_atomically(folder / f"epoch-{epoch:04d}.png", picture.save)
         every = run.epochs_between_pictures
         add_to_strip(
             folder / "over-time.png",
@@ -121,7 +123,7 @@ class RunLog:
         """The summary, written and shown."""
         summary = summarise(run, self.epochs)
         if self.active:
-            (run.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+            write_text(run.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
             self.display.end(run, summary)
         return summary
 
@@ -156,13 +158,15 @@ def summarise(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
         last = measured[-1]
         names = [name for name in last if name.endswith(("_top1", "_top5"))]
         summary |= {name: last[name] for name in names}
-        final = [r[run.deployed_metric] for r in measured if r["epoch"] > run.config.settings.epochs - 10]
-        summary |= {"median_top1_of_last_epochs": statistics.median(final), "epochs_in_median": len(final)}
+        median, counted = median_of_last({record["epoch"]: record[run.deployed_metric] for record in measured})
+        summary |= {"median_top1_of_last_epochs": median, "epochs_in_median": counted}
         summary |= {"best_top1": run.best["top1"], "best_epoch": run.best["epoch"]}
+    if run.data.skipped is not None:
+        summary["skipped_files"] = [file.path for file in run.data.skipped]
     return summary
 
 
-def _keep_until(path: Path, step: int) -> list[dict[str, Any]]:
+def keep_until(path: Path, step: int) -> list[dict[str, Any]]:
     """The records up to `step`; later ones, written after the checkpoint that is resumed, are taken off the file."""
     if not path.exists():
         return []
@@ -174,7 +178,7 @@ def _keep_until(path: Path, step: int) -> list[dict[str, Any]]:
             break
         if record["step"] <= step:
             kept.append(record)
-    path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+    write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
     return kept
 
 

@@ -93,12 +93,24 @@ def _read(run: Run, terms: list[dict[str, Tensor]], norms: dict[str, Tensor], st
     values = run.among.mean(torch.stack(list(means.values()))).tolist()
     metrics = dict(zip(means, values, strict=True))
     stop.agreed = metrics.pop("stop") > 0
-    # With fp16 an infinite gradient is ordinary: the scaler leaves the step out and scales less from then on.
-    watched = ("loss",) if run.precision == "fp16" else ("loss", "gradient_norm")
-    if not all(math.isfinite(metrics[name]) for name in watched):
+    if bad := not_finite(metrics, run.scaler):
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        raise NotFiniteError(f"step {run.step}: not finite ({numbers}); the weights are those before this step")
+        named = " and ".join(bad)
+        raise NotFiniteError(f"step {run.step}: {named} not finite ({numbers}); the weights are those before this step")
     return metrics
+
+
+def not_finite(metrics: dict[str, float], scaler: torch.amp.GradScaler) -> list[str]:
+    """The names of what must stop the run, the loss terms and gradients that are NaN or infinite; mostly none.
+
+    With fp16 an infinite gradient is ordinary: the scaler leaves the step out and halves its factor. Where the factor
+    has fallen below 1 and the gradient is still infinite, it is so without any scaling, and would be for ever.
+    """
+    bad = [name for name, value in metrics.items() if not math.isfinite(value)]
+    gradients = [name for name in bad if name.startswith("gradient_norm")]
+    if gradients and len(gradients) == len(bad) and scaler.is_enabled() and scaler.get_scale() >= 1:
+        return []
+    return bad if "loss" in bad or gradients else []
 
 
 def _no_sync_until_last(run: Run, piece: int) -> AbstractContextManager[None]:

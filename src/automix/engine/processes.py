@@ -4,10 +4,22 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
+
+# A process that is killed closes its connections, and the others hear of it at once. This is for one that hangs, or
+# whose machine is gone: longer than the leading process ever lets the others wait while it draws and saves.
+PATIENCE = timedelta(minutes=10)
+
+_SILENCE = ("connection closed", "connection reset", "broken pipe", "timed out", "gloo", "nccl")
+
+
+class ProcessLostError(ConnectionError):
+    """Another process of the run has ended or does not answer."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +61,35 @@ def joined(device: str) -> Iterator[Processes]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
         return
-    local = int(os.environ["LOCAL_RANK"])
+    among = Processes(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"]))
+    try:
+        _join(among, device)
+        yield among
+    except RuntimeError as error:  # from any exchange, those inside DistributedDataParallel's backward pass too
+        if not _is_silence(error):
+            raise
+        raise ProcessLostError(
+            f"process {among.rank} of {among.world} lost another one ({str(error).splitlines()[0]}); "
+            "the last checkpoint is whole, to go on: the same command with --resume"
+        ) from error
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _join(among: Processes, device: str) -> None:
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if cuda:
-        torch.cuda.set_device(local)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-    try:
-        yield Processes(dist.get_rank(), dist.get_world_size(), local)
-    finally:
-        dist.destroy_process_group()
+        torch.cuda.set_device(among.local)
+    store, rank, world = next(rendezvous("env://", timeout=PATIENCE))
+    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+        # torchrun keeps its store when it restarts the processes, with the addresses of those that are dead in it
+        # (pytorch issue 135712). Over several machines its count of restarts is not the same everywhere.
+        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
+
+
+def _is_silence(error: RuntimeError) -> bool:
+    words = str(error).lower()
+    return isinstance(error, dist.DistError) or any(word in words for word in _SILENCE)

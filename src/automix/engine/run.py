@@ -1,10 +1,11 @@
 """A run: what is trained, where it stands, and its folder.
 
 config.yaml              all settings; `automix train --config` repeats the run
-checkpoint.safetensors   everything --resume needs
+checkpoint.safetensors   everything --resume needs; checkpoint-previous.safetensors is there in case it is damaged
 last.safetensors         the classifier after the last epoch, complete by itself
 best.safetensors         the one with the highest test accuracy: chosen on test data, so never a result to report
 metrics.jsonl            a line of numbers every so many steps and after every epoch; tensorboard/ has the same
+skipped.json             the files left out with --bad-data skip, and why
 pictures/                mixed samples and their masks, by epoch and over time
 summary.json             the end of the story
 """
@@ -22,11 +23,21 @@ from torch.optim import Optimizer
 import automix
 from automix.classifier import Card, save_classifier
 from automix.config import TrainConfig, read_config
-from automix.data import DATASETS, Data
+from automix.data import DATASETS, SKIPPED, Data, Progress, write_skipped
 from automix.engine.build import build_data, build_model, build_optimizer, build_schedule, build_task, rehearse
-from automix.engine.checkpoint import NAME, load_checkpoint, save_checkpoint
+from automix.engine.checkpoint import (
+    DAMAGED,
+    NAME,
+    PREVIOUS,
+    has_checkpoint,
+    read_checkpoint,
+    restore,
+    save_checkpoint,
+)
 from automix.engine.hardware import Precision, choose_device, choose_precision
 from automix.engine.processes import Processes
+from automix.learned.block_file import save_mix_block
+from automix.learned.mix_block import MixBlock
 from automix.task import Task
 
 
@@ -89,17 +100,22 @@ class Run:
         """Written by the leading process; the others only note the time."""
         if self.among.leads:
             facts = {"step": self.step, "best": self.best, "seconds": self.seconds, "card": self.card({}).to_json()}
-            save_checkpoint(self.folder / NAME, self.task, self.optimizer, self.scaler, facts)
+            save_checkpoint(self.folder / NAME, self.task, self.optimizer, self.scaler, facts, self.precision)
         self._saved = time.monotonic()
 
     def load_checkpoint(self) -> None:
-        facts = load_checkpoint(self.folder / NAME, self.task, self.optimizer, self.scaler)
+        saved = read_checkpoint(self.folder / NAME)
+        facts = saved.facts
+        check_classes(saved.path, Card.from_json(facts["card"]).classes, self.data.classes)
+        restore(saved, self.task, self.optimizer, self.scaler, self.precision)
         self.step, self.best, self.seconds_before = facts["step"], facts["best"], facts["seconds"]
 
     def save_classifier(self, name: str, accuracy: dict[str, float]) -> None:
         """The deployed classifier with all that is needed to use it, as NAME.safetensors."""
         if self.among.leads:
             save_classifier(self.folder / f"{name}.safetensors", self.task.classifier, self.card(accuracy))
+            if isinstance(block := getattr(self.task, "mix_block", None), MixBlock):
+                save_mix_block(self.folder / "mix_block.safetensors", block)  # to begin another training with
 
     def card(self, accuracy: dict[str, float]) -> Card:
         """What one must know to use the classifier."""
@@ -118,19 +134,32 @@ class Run:
         )
 
 
+def check_classes(path: Path, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+    """The head of a network knows its classes by their places: they must be the same, in the same order."""
+    if len(before) != len(now):
+        raise ValueError(f"checkpoint {path}: has {len(before)} classes, the data {len(now)}: accepted are the same")
+    for then, today in zip(before, now, strict=True):
+        if then != today:
+            raise ValueError(
+                f"checkpoint {path}: has class {then!r} where the data has {today!r}: accepted is the same"
+            )
+
+
 def _three(values: Tensor) -> tuple[float, float, float]:
     red, green, blue = values.tolist()
     return red, green, blue
 
 
-def prepare(config: TrainConfig, among: Processes, *, resume: bool, overwrite: bool) -> Run:
+def prepare(
+    config: TrainConfig, among: Processes, *, resume: bool, overwrite: bool, progress: Progress | None = None
+) -> Run:
     """Check what can be checked, then read the data and build everything; a resumed run stands where it was saved."""
     going_on = check_folder(config, resume=resume, overwrite=overwrite)
     device = choose_device(config.device, among.local)
     precision = choose_precision(config.precision, config.settings.mixed_precision, device)
     known = DATASETS.get(config.data)
     rehearse(config, config.settings.train_size or (known and known.image_size) or 224)
-    data = build_data(config, among)
+    data = build_data(config, among, remembered=going_on, progress=progress)
     torch.manual_seed(config.seed)
     task = build_task(config, build_model(config, len(data.classes), data.image_size))
     task.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
@@ -153,6 +182,8 @@ def prepare(config: TrainConfig, among: Processes, *, resume: bool, overwrite: b
         clear(run.folder)
         run.folder.mkdir(parents=True, exist_ok=True)
         config.save(run.folder / "config.yaml")
+    if data.skipped is not None and among.leads:
+        write_skipped(run.folder / SKIPPED, data.skipped, data.file_counts())
     return run
 
 
@@ -160,11 +191,12 @@ def clear(folder: Path) -> None:
     """Remove what an earlier run wrote; in a folder that is no run's, and of anything else, nothing."""
     if not (folder / "config.yaml").exists():
         return
-    weights = (NAME, "last.safetensors", "best.safetensors")
+    weights = (NAME, PREVIOUS, DAMAGED, "last.safetensors", "best.safetensors")
     for pattern in (
         *weights,
         "metrics.jsonl",
         "summary.json",
+        SKIPPED,
         "pictures/epoch-*.png",
         "pictures/over-time.png",
         "tensorboard/events.*",
@@ -188,12 +220,14 @@ def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:
     folder = config.folder
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"out={folder}: is a file; accepted is a folder, new or of an earlier run")
+    if config.out is None and folder.parent != Path("runs"):  # the name of a network may have a path in its tag
+        raise ValueError(f"model={config.model}: would put the run into {folder}; accepted is that with --out")
     written = folder / "config.yaml"
     if not written.exists() or overwrite:
         return False
     if not resume:
         raise ValueError(f"{folder} holds a run already: accepted are --resume, --overwrite or another --out")
-    if not (folder / NAME).exists():
+    if not has_checkpoint(folder):
         return False
     before, now = TrainConfig.from_flat(read_config(written)).flat(), config.flat()
     for name in now:

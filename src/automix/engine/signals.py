@@ -1,5 +1,10 @@
-"""SIGTERM and Ctrl-C: finish the step, save, leave. A second Ctrl-C leaves at once."""
+"""SIGTERM and Ctrl-C: finish the step, save, leave. A second Ctrl-C leaves at once.
 
+Before the first step there is nothing to save, and reading the data may take longer than whoever asks will wait: until
+then any of them leaves at once.
+"""
+
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,10 +16,12 @@ class Stop:
     """Whether somebody asked the run to end, and by which signal."""
 
     signal: int | None = None
+    heeded: bool = False  # steps are under way, each of which looks here
     agreed: bool = False  # all processes of the run know of it
 
     @property
     def asked(self) -> bool:
+        self.heeded = True
         return self.signal is not None
 
 
@@ -34,11 +41,16 @@ def listening() -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop  # Python delivers signals to the main thread only
         return
+    process = os.getpid()
 
     def note(number: int, frame: FrameType | None) -> None:
-        if stop.asked and number == signal.SIGINT:
+        again, stop.signal = stop.signal is not None, number
+        if os.getpid() != process:  # a worker that reads images, and ends when its run does
+            return
+        if again and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.signal = number
+        if not stop.heeded:
+            raise Stopped("stopped before the first step; nothing is lost", number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
 
-from automix.files import write_atomically
 from automix.learned.mix_block import MixBlock
+from automix.tensors import DamagedError, read_tensors, write_tensors
 
 KEY = "mix_block"  # in the metadata
 OPTIONS = ("channels", "reduction", "upsampling", "normalize", "local", "exact_mean", "lam_embedding", "attention")
@@ -18,19 +16,16 @@ def save_mix_block(path: Path, block: MixBlock) -> None:
     """Write weights and options; a file that is there stays until the new one is whole."""
     options = {name: getattr(block, name) for name in OPTIONS}
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in block.state_dict().items()}
-    content = save(weights, {KEY: json.dumps(options)})
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+    write_tensors(path, weights, {KEY: json.dumps(options)})
 
 
 def load_mix_block(path: Path) -> MixBlock:
     """The block of a file that `save_mix_block` wrote, or that a run left (mix_block.safetensors in its folder)."""
     file = path / "mix_block.safetensors" if path.is_dir() else path
     try:
-        with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-        weights = load_file(file)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"mix_block {file}: cannot be read as safetensors ({error})") from None
+        weights, metadata = read_tensors(file)
+    except (DamagedError, OSError) as error:
+        raise ValueError(f"mix_block: cannot be read ({error})") from None
     try:
         options = json.loads(metadata[KEY])
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):  # nobody else's numbers are to change

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, get_args
 
-from automix.checks import check_at_least, check_choice, check_range, check_smoothing, check_whole
+from automix.checks import check_choice, check_fields, check_range, check_smoothing, check_whole
 from automix.data.augmentation import Augmentation, Crop
 from automix.recipes.alphas import Setting, paper_alpha
 
@@ -82,10 +82,11 @@ class Recipe:
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
 
     def __post_init__(self) -> None:
-        _ = self.augmentation  # which checks what concerns pixels
         for name in ("epochs", "batch_size"):
             check_whole(name, getattr(self, name), 1)
         check_whole("warmup_epochs", self.warmup_epochs, 0)
+        check_fields(self)
+        _ = self.augmentation  # which checks what concerns pixels
         check_range("warmup_epochs", self.warmup_epochs, 0, self.epochs - 1)
         for name in ("lr", "clip_grad", "mixup_alpha", "cutmix_alpha"):
             value = getattr(self, name)
@@ -96,7 +97,8 @@ class Recipe:
                 raise ValueError(f"{name}={getattr(self, name)}: accepted is a number in [0, 1)")
         check_smoothing(self.label_smoothing)
         check_range("lr_floor", self.lr_floor, 0, self.lr)
-        check_at_least("weight_decay", self.weight_decay, 0)
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay={self.weight_decay}: accepted is a number >= 0")
         check_choice("optimizer", self.optimizer, get_args(Optimizer))
         check_choice("loss", self.loss, get_args(Loss))
 

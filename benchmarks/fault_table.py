@@ -1,6 +1,6 @@
 """The fault suite and its table: `make faults`, about half an hour on two cores.
 
-    python benchmarks/faults.py [--out docs/results/faults.md] [pytest's arguments, such as -k kills]
+    python benchmarks/fault_table.py [--out docs/results/faults.md] [pytest's arguments, such as -k kills]
 
 Runs the slow tests of tests/faults, each of which adds rows (what was done to a run, how often, how often it went on,
 what was lost), prints the table, and writes it to the page. Ends with pytest's exit code.

@@ -1,0 +1,83 @@
+"""The paper's comparison and its two ablations, small enough for two cores: `automix bench replica`.
+
+Few images and enough epochs that plain training over-fits: 20 classes of 100 images of CIFAR-100 for 5,000 steps, and
+12 drawn shapes of 25 images for 2,400 steps, both by a narrow ResNet with the stem for small images.
+"""
+
+from automix.experiments.ablations import (
+    MIX_BLOCK_ROWS,
+    PIPELINE_METHODS,
+    PIPELINE_ROWS,
+    form,
+    pipeline_cell,
+)
+from automix.experiments.cells import Column, Experiment, Row, Values, make_cells
+from automix.experiments.names import METHODS, rows
+
+NARROW: Values = {"model": "resnet18", "model_options": {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]}}
+CIFAR_CUT: Values = {
+    **NARROW, "data": "cifar100", "classes": 20, "per_class": 100, "recipe": "quick", "epochs": 250, "eval_every": 10
+}  # fmt: skip
+SHAPES: Values = {
+    **NARROW, "data": "shapes", "per_class": 25, "recipe": "quick", "epochs": 400, "batch_size": 50,
+    "train_size": 24, "test_size": 24, "eval_every": 40,
+}  # fmt: skip
+
+COLUMNS = (
+    Column("cifar", "CIFAR-100, 20 classes x 100 images, top-1 %", CIFAR_CUT),
+    Column("shapes", "shapes, 12 classes x 25 images, top-1 %", SHAPES),
+    Column("cost", "time of a step, vanilla's is 1 (lower is better)", CIFAR_CUT, "efficiency/step_ratio"),
+)
+
+
+def _with_alpha_1(name: str) -> Row:
+    return Row(name, METHODS[name].title, {"method": name, "alpha": 1.0})
+
+
+ROWS = (
+    METHODS["vanilla"],
+    _with_alpha_1("mixup"),
+    _with_alpha_1("cutmix"),
+    # AutoMix adds the loss on clean images, which alone makes its steps longer: this row says how much that is worth
+    Row("mixup-ce", "MixUp + CE", {"method": "mixup", "alpha": 1.0, "method_options": {"one_hot_loss": True}}),
+    *rows("manifoldmix", "resizemix", "fmix", "puzzlemix"),
+    METHODS["automix"],
+    form("automix-paper", "AutoMix (paper)", paper=True),
+    # AutoMix "fast" goes here: form("automix-fast", "AutoMix (fast)", effort="fast")
+)
+REPLICA = Experiment(
+    name="replica",
+    title="the comparison, for two cores",
+    source="ours",
+    rows=ROWS,
+    columns=COLUMNS,
+    cells=make_cells(ROWS, COLUMNS, {}),
+)
+
+_ON_SHAPES = (Column("shapes", "shapes, 12 classes x 25 images, top-1 %", SHAPES),)
+_BLOCK_ROWS = (*MIX_BLOCK_ROWS, METHODS["automix"])
+REPLICA_MIX_BLOCK = Experiment(
+    name="replica-mix-block",
+    title="Table 9 for two cores, on shapes",
+    source="ours",
+    rows=_BLOCK_ROWS,
+    columns=_ON_SHAPES,
+    cells=make_cells(_BLOCK_ROWS, _ON_SHAPES, {}),
+)
+
+_PIPELINE_COLUMNS = tuple(
+    Column(f"shapes-{method}", f"shapes, {title}, top-1 %",
+           {**SHAPES, "method": method, **({} if method == "automix" else {"alpha": 1.0})})
+    for method, title in PIPELINE_METHODS.items()
+)  # fmt: skip
+REPLICA_PIPELINE = Experiment(
+    name="replica-pipeline",
+    title="Table 10 for two cores, on shapes",
+    source="ours",
+    rows=PIPELINE_ROWS,
+    columns=_PIPELINE_COLUMNS,
+    cells=tuple(
+        pipeline_cell(row.name, column, None, paper_form=False) for row in PIPELINE_ROWS for column in _PIPELINE_COLUMNS
+    ),
+    reference="mp-ce",
+)

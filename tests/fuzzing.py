@@ -1,0 +1,152 @@
+"""Where random configurations and command lines (fuzz_examples.py) are tried, and the verdict on what is answered.
+
+Everything happens in a folder of its own that holds a trained run, images and files that are broken in known ways.
+Training and exporting are left out at the last moment, after every check.
+"""
+
+import contextlib
+import io
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from PIL import Image
+
+from automix import cli
+from automix.config import TrainConfig
+from automix.data import draw_shapes
+from automix.engine.build import rehearse
+from automix.engine.hardware import choose_device, choose_precision
+from automix.engine.run import check_folder
+from automix.export import export_path
+
+LONGEST_LINE = 2000  # of an answer, in characters
+
+
+def examples(count: int) -> settings:
+    """So many random examples, the same ones in every run."""
+    return settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+# --- the place --------------------------------------------------------------------------------------------------------
+
+
+def furnish(folder: Path) -> None:
+    """What command lines can name: a run, a configuration, images; and a broken one of each."""
+    drawn = draw_shapes(16, 16)
+    for number, image in enumerate(drawn.images):
+        place = folder / "photos" / ("train" if number < 8 else "test") / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{number % 8 // 2}.png")
+    line = "--model wrn_10_1 --method mixup --epochs 1 --batch-size 4 --workers 0 --out run"
+    assert cli.run(["train", "photos", *line.split()]) == 0
+    shutil.copy(folder / "run" / "config.yaml", folder / "good.yaml")
+    (folder / "broken.yaml").write_text("data: [shapes\n")
+    (folder / "broken.png").write_bytes(b"\x89PNG no image")
+    (folder / "binary.yaml").write_bytes(bytes(range(256)))
+    (folder / "empty").mkdir()
+    (folder / "empty.yaml").touch()
+    (folder / "broken.safetensors").write_bytes(b"\xff" * 64)
+
+
+@contextlib.contextmanager
+def place(folder: Path) -> Iterator[None]:
+    """Work in `folder`, furnished, and neither train nor export there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        furnish(folder)
+        patch.setattr("automix.engine.train", check_instead_of_training)
+        patch.setattr("automix.commands.export.export", export_nothing)
+        yield
+
+
+def check_instead_of_training(config: TrainConfig, *, resume: bool, overwrite: bool, display: object) -> dict[str, Any]:
+    """What `automix.engine.train` does before it builds a network; `build` below does that for a share."""
+    check_folder(config, resume=resume, overwrite=overwrite)
+    device = choose_device(config.device)
+    choose_precision(config.precision, config.settings.mixed_precision, device)
+    if config.model_options or config.method_options:
+        rehearse(config, config.settings.train_size or 32)
+    return {}
+
+
+def export_nothing(model: object, card: object, path: Path, format: str) -> float:
+    """What `automix.export.export` does before it exports."""
+    path = export_path(path, format)
+    if not path.parent.is_dir():
+        raise ValueError(f"{path.parent}: no such folder; accepted is an existing one")
+    return 0.0
+
+
+# --- the verdict ------------------------------------------------------------------------------------------------------
+
+
+def judge(arguments: list[str]) -> int:
+    """Run the command line and hold its answer against the rules; the exit code, 0 or 2."""
+    before = set(Path().rglob("*"))
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
+        cli.main(arguments)
+    code, answer = left.value.code or 0, err.getvalue()
+    made = set(Path().rglob("*")) - before
+    remove(made)
+    assert code in (0, 2), f"exit code {code}: {answer}"
+    lines = answer.splitlines()
+    assert all(line.startswith("automix: ") for line in lines), answer
+    assert all(line.isprintable() and len(line) <= LONGEST_LINE for line in lines), answer
+    if code == 2 and arguments:
+        assert made == set(), f"refused, but began {made}"
+        # predict names every image that it cannot read
+        assert len(lines) == 1 or arguments[0] == "predict", answer
+        assert "Traceback" not in answer
+    return int(code)
+
+
+def remove(paths: set[Path]) -> None:
+    for path in sorted(paths, reverse=True):
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()
+
+
+def judge_file(content: str) -> int:
+    """Train by a configuration file."""
+    file = Path("file.yaml")
+    file.write_text(content, encoding="utf-8", errors="surrogatepass")
+    try:
+        return judge(["train", "--config", str(file)])
+    finally:
+        file.unlink()
+
+
+def judge_config(values: dict[Any, Any]) -> int:
+    """Make a configuration of values that no parser has looked at, as of a run's file."""
+    return refused_in_a_line(lambda: TrainConfig.from_flat(values))
+
+
+def build(values: dict[str, Any]) -> int:
+    """Make the configuration, and build its network and task without memory."""
+    return refused_in_a_line(lambda: rehearse(TrainConfig.from_flat({"data": "shapes", **values}), 32))
+
+
+def refused_in_a_line(make: Callable[[], object]) -> int:
+    """0 if the library takes it; 2 for a refusal: a ValueError that says something, or a path that cannot be."""
+    try:
+        make()
+    except (ValueError, OSError) as error:
+        line = str(error)
+    else:
+        return 0
+    assert line.strip(), "a refusal without a word"
+    return 2

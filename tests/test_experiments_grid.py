@@ -1,0 +1,345 @@
+"""Grids of runs: one cell of every table really trains, two steps on tiny images in the layout of its dataset."""
+
+import json
+import re
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from automix.commands import bench
+from automix.data import draw_shapes
+from automix.engine import Stopped
+from automix.engine.display import Silent
+from automix.engine.run import Run
+from automix.experiments import EXPERIMENTS, find_experiment
+from automix.experiments.cells import LOOK_THROUGH, Column, Experiment, Row, make_cells
+from automix.experiments.names import METHODS
+from automix.experiments.plan import Grid, Job, estimate, plan, rates, read_changes, select
+
+SIDE = 24
+SMALL = [
+    *("--set", "epochs=1", "warmup_epochs=0", "batch_size=4", "train_size=16", "test_size=16", "workers=0"),
+    *("pretrained=false", "model=resnet18", "model_options.layers=[1,1,1,1]", "model_options.channels=[8,8,8,8]"),
+    *("classes=null", "per_class=null", "device=cpu", "checkpoint_minutes=0", "eval_every=1"),
+]
+FOLDERS = {"cifar10": "test", "cifar100": "test", "imagenet": "val"}
+
+
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every dataset of the paper in its layout: 2 classes of 4 training and 2 test images."""
+    root = tmp_path_factory.mktemp("datasets")
+    drawn = draw_shapes(12 * 6, SIDE)
+    by_class = {label: drawn.images[drawn.labels == label] for label in (0, 1)}
+
+    def save(path: Path, label: int, number: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(by_class[label][number].permute(1, 2, 0).numpy()).save(path, format="PNG")
+
+    def text(path: str, lines: list[str]) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("\n".join(lines) + "\n")
+
+    every = [(label, number) for label in (0, 1) for number in range(6)]
+    for label, number in every:
+        part = "train" if number < 4 else "test"
+        for name, testing in FOLDERS.items():
+            save(root / name / (part if part == "train" else testing) / f"n{label}" / f"{number}.png", label, number)
+        tiny = f"train/n{label}/images" if part == "train" else "val/images"
+        save(root / "tiny-imagenet-200" / tiny / f"{label}_{number}.JPEG", label, number)
+        for below in ("CUB_200_2011/images", "fgvc-aircraft-2013b/data/images", "places205/images256/a/abbey"):
+            save(root / below / f"{label}_{number}.jpg", label, number)
+        for year in (2017, 2018):
+            save(root / f"inat{year}" / f"{label}_{number}.jpg", label, number)
+    train, test = ([pair for pair in every if (pair[1] < 4) == wanted] for wanted in (True, False))
+    text("tiny-imagenet-200/wnids.txt", ["n0", "n1"])
+    text("tiny-imagenet-200/words.txt", ["n0\tnewt", "n1\twren"])
+    for label in (0, 1):
+        boxes = [f"{label}_{number}.JPEG\t0\t0\t9\t9" for number in range(4)]
+        text(f"tiny-imagenet-200/train/n{label}/n{label}_boxes.txt", boxes)
+    text("tiny-imagenet-200/val/val_annotations.txt", [f"{k}_{n}.JPEG\tn{k}\t0\t0\t9\t9" for k, n in test])
+    numbered = {f"{6 * label + number + 1}": (label, number) for label, number in every}
+    text("CUB_200_2011/images.txt", [f"{key} {k}_{n}.jpg" for key, (k, n) in numbered.items()])
+    text("CUB_200_2011/classes.txt", ["1 001.Newt", "2 002.Wren"])
+    text("CUB_200_2011/image_class_labels.txt", [f"{key} {k + 1}" for key, (k, _) in numbered.items()])
+    text("CUB_200_2011/train_test_split.txt", [f"{key} {int(n < 4)}" for key, (_, n) in numbered.items()])
+    text("CUB_200_2011/bounding_boxes.txt", [f"{key} 4.0 4.0 12.0 12.0" for key in numbered])
+    text("fgvc-aircraft-2013b/data/variants.txt", ["707", "A300"])
+    for name, pairs in (("trainval", train), ("test", test)):
+        lines = [f"{k}_{n} {('707', 'A300')[k]}" for k, n in pairs]
+        text(f"fgvc-aircraft-2013b/data/images_variant_{name}.txt", lines)
+    for name, pairs in (("train", train), ("val", test)):
+        text(f"places205/trainvalsplit_places205/{name}_places205.csv", [f"a/abbey/{k}_{n}.jpg {k}" for k, n in pairs])
+        content = {
+            "images": [{"id": 10 * k + n, "file_name": f"{k}_{n}.jpg"} for k, n in pairs],
+            "annotations": [{"image_id": 10 * k + n, "category_id": k} for k, n in pairs],
+            "categories": [{"id": 0, "name": "newt"}, {"id": 1, "name": "wren"}],
+        }
+        for year in (2017, 2018):
+            text(f"inat{year}/{name}{year}.json", [json.dumps(content)])
+    return root
+
+
+def results(out: Path, name: str) -> dict[str, dict[str, Any]]:
+    """The JSON that a grid leaves, as (column, row)."""
+    content = json.loads((out / f"{name}-changed.json").read_text())
+    return {f"{column['name']} {row['name']}": row for column in content["columns"] for row in column["rows"]}
+
+
+CELLS = {  # of each experiment: a method and the columns
+    "table1": ("automix", "tiny-r18"),
+    "table2": ("cutmix", "r50-100ep"),
+    "table3": ("mixup_or_cutmix", "efficientnet-a2"),
+    "table4": ("mixup_or_cutmix", "swin-t"),
+    "table5": ("resizemix", "cub-r18 aircraft-rx50 inat2017-r50 inat2018-rx101 places-r18"),
+    "table6": ("mixup", "clean fgsm"),
+    "table7": ("automix", "voc"),
+    "table8": ("vanilla", "r18"),
+    "table9": ("cross-attention", "tiny-r18"),
+    "table10": ("none", "cifar100-mixup cifar100-automix"),
+    "table11": ("layer2", "r18-top1 r18-params r18-hours"),
+    "table13": ("fmix", "r18-200ep"),
+    "table14": ("vanilla", "rx50-1200ep"),
+    "figure1": ("mixup", "top1 cost"),
+    "figure3": ("automix", "top1"),
+    "figure4": ("automix", "top1 top2"),
+    "figure6": ("none", "tiny-r18"),
+    "figure7": ("mp-ce", "top1"),
+    "figure8": ("manifoldmix", "ece"),
+    "figure9": ("alpha-4", "cifar100-r18"),
+    "figure10": ("layer4", "imagenet-r50"),
+    "figure12": ("automix", "top1"),
+    "replica": ("automix-paper", "cifar"),
+    "replica-mix-block": ("random-grids", "shapes"),
+    "replica-pipeline": ("mp-m0", "shapes-automix"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+def test_a_cell_of_every_experiment_runs(
+    name: str, datasets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    method, columns = CELLS[name]
+    small = SMALL if "shapes" not in columns else [*SMALL, "per_class=1", "batch_size=6"]
+    line = [name, "--methods", method, "--columns", *columns.split(), "--trials", "1", "--out", str(tmp_path)]
+    bench.run([*line, "--data-root", str(datasets), *small])
+    found = results(tmp_path, name)
+    for column in columns.split():
+        row = found[f"{column} {method}"]
+        measured = [row[network] for network in ("student", "teacher") if row[network]]
+        if name == "table7":  # a detector would have to be fine-tuned
+            assert measured == []
+            assert re.search(r"automix detect train voc --backbone \S+ --kind c4 --recipe voc", capsys.readouterr().out)
+        else:
+            assert measured
+            assert all(len(number["runs"]) == 1 for number in measured)
+    for run in (path.parent for path in tmp_path.glob("*/summary.json")):
+        assert json.loads((run / "summary.json").read_text())["steps"] == 2
+        assert all((run / picture).is_file() for picture in find_experiment(name).pictures), name
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+def test_the_cost_of_every_experiment(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.run([name, "--dry-run", "--out", str(tmp_path / "none")])
+    out = capsys.readouterr().out
+    experiment = find_experiment(name)
+    runs = len(plan(experiment, Grid(tmp_path, experiment.trials)))
+    assert re.search(rf"{experiment.trials} trials? each: {runs} runs?, 0 of them finished", out)
+    assert re.search(r"left     [\d,]{3,} steps, [\d,]{3,} training images", out)
+    assert not (tmp_path / "none").exists()
+
+
+def test_cost_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CIFAR: 800 epochs of 500 steps of 100; PuzzleMix needs a run for each of its networks, the others one."""
+    line = ["table1", "--methods", "mixup", "puzzlemix", "--columns", "cifar100-r18", "--trials", "2"]
+    bench.run([*line, "--dry-run", "--out", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "2 cells, 2 trials each: 6 runs, 0 of them finished" in out
+    assert "left     2,400,000 steps, 240,000,000 training images" in out
+    assert "6 runs like none that is finished" in out
+
+
+def test_the_list_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.run(["--list"])
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == list(EXPERIMENTS)
+    rows.append(["experiment", "cells", "runs", "about"])
+    widths = [max(len(row[place]) for row in rows) for place in range(4)]
+    assert sum(widths) + 6 <= 80
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("tabel2", "experiment 'tabel2' is unknown: accepted are .*did you mean 'table2'"),
+        ("table2 --methods mixpu", "table2: method 'mixpu' is unknown: accepted are .*did you mean 'mixup'"),
+        ("table2 --columns r50-10ep", "table2: column 'r50-10ep' is unknown: .*did you mean 'r50-100ep'"),
+        ("table2 --launcher rey", "launcher 'rey' is unknown: accepted are local, ray, slurm; did you mean 'ray'"),
+        ("table2 --trials 0", "trials=0: accepted is a whole number >= 1"),
+        ("table2 --set epocs=2", "setting 'epocs' is unknown: .*did you mean 'epochs'"),
+        ("table2 --set epochs", "--set epochs: accepted is NAME=VALUE"),
+        ("table2 --set seed=3", "--set seed: is decided by the grid"),
+        ("table2 --set model_options=3", "--set model_options: accepted is NAME=VALUE, and for options"),
+        ("table2 --set epochs=[", r"--set epochs=\[: the value cannot be read"),
+        ("table2 --set epochs=0 data=shapes", "epochs=0: accepted is a whole number >= 1"),
+        ("table2 --data-root /none", "data 'imagenet': .*not found"),
+        ("--dry-run", "NAME is missing"),
+        ("table2 --dryrun", r"--dryrun is unknown \(did you mean --dry-run\?\)"),
+    ],
+)
+def test_a_wrong_word_gets_one_line(line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message) as error:
+        bench.run(line.split())
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+GRID = ["table9", "--methods", "random-grids", "lambda-loss", "--columns", "tiny-r18", "--trials", "2"]
+
+
+def stamps(out: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
+
+
+def test_finished_runs_are_left_alone_and_shared(
+    datasets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--out", str(tmp_path), "--data-root", str(datasets), *SMALL]
+    bench.run([*GRID, *where])
+    first = stamps(tmp_path)
+    assert len(first) == 4
+    capsys.readouterr()
+    bench.run([*GRID, *where])
+    assert "4 runs, 4 of them finished" in capsys.readouterr().out
+    # the last row of Table 9 is the AutoMix of Table 1, and the Mix Block with everything of Table 10
+    bench.run(["table1", "--methods", "automix", "--columns", "tiny-r18", "--trials", "2", *where])
+    bench.run(["table10", "--methods", "mp-ce", "--columns", "tiny-automix", "--trials", "2", *where])
+    assert stamps(tmp_path) == first
+    capsys.readouterr()
+    bench.run([*GRID[:-1], "3", *where, "--dry-run"])
+    out = capsys.readouterr().out
+    assert "6 runs, 4 of them finished" in out
+    assert re.search(r"about \d:\d\d:\d\d for runs like those", out)
+    assert "no time is known" not in out
+
+
+def test_an_interrupted_grid_goes_on(datasets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped in the second run after its first step; ends with the numbers of a grid that was not."""
+
+    class StopInSecond(Silent):
+        def step(self, run: Run, metrics: dict[str, float]) -> None:
+            if len(list(tmp_path.glob("cut/*/metrics.jsonl"))) == 2 and run.step == 1:
+                signal.raise_signal(signal.SIGTERM)
+
+    once = [*GRID[:-1], "1"]
+    where = ["--data-root", str(datasets), *SMALL, "batch_size=2"]
+    with monkeypatch.context() as patched:
+        patched.setattr("automix.experiments.launchers.OneRun", lambda report, job: StopInSecond())
+        with pytest.raises(Stopped):
+            bench.run([*once, "--out", str(tmp_path / "cut"), *where])
+    left = [run.parent.name for run in (tmp_path / "cut").glob("*/checkpoint.safetensors")]
+    assert len(left) == 2
+    assert len(list((tmp_path / "cut").glob("*/summary.json"))) == 1
+    report = results(tmp_path / "cut", "table9")
+    assert report["tiny-r18 random-grids"]["teacher"]["trials"] == 1
+    assert report["tiny-r18 lambda-loss"]["teacher"] is None
+    bench.run([*once, "--out", str(tmp_path / "cut"), *where])
+    bench.run([*once, "--out", str(tmp_path / "whole"), *where])
+    assert results(tmp_path / "cut", "table9") == results(tmp_path / "whole", "table9")
+
+
+def test_a_run_that_fails_does_not_end_the_grid(
+    datasets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["table1", "--methods", "vanilla", "mixup", "--columns", "tiny-r18", "--trials", "1"]
+    with pytest.raises(bench.RunsFailedError, match=r"2 of 2 runs failed, tiny-imagenet-\S+: step \d.* not finite"):
+        bench.run([*line, "--out", str(tmp_path), "--data-root", str(datasets), *SMALL, "lr=1e25"])
+    assert capsys.readouterr().out.count("FAILED") == 2
+
+
+def tiny_job(datasets: Path, out: Path, method: str, **values: Any) -> Job:
+    changes = read_changes(SMALL[1:])
+    row, column = METHODS[method], Column("c", "", {"data": "tiny-imagenet", "model": "resnet18", "recipe": "tiny"})
+    cells = make_cells((row,), (column,), {})
+    experiment = Experiment("e", "", "", (row,), (column,), cells, 1)
+    grid = Grid(out, 1, str(datasets), {**changes, **values})
+    return next(job for job in plan(experiment, grid) if job.values["ema"] == values.get("ema", True))
+
+
+WITH_RUNS = sorted({row.values["method"] for e in EXPERIMENTS.values() for row in e.rows if "method" in row.values})
+
+
+@pytest.mark.parametrize("method", [name for name in WITH_RUNS if name not in ("transmix", "automix", "attentivemix")])
+def test_the_average_leaves_the_student_alone(method: str, datasets: Path, tmp_path: Path) -> None:
+    """So that one run gives both numbers; but for the methods that look through what is deployed.
+
+    AttentiveMix does too, but finds the same two places in maps as small as these.
+    """
+    from safetensors.torch import load_file
+
+    from automix.experiments.work import finish
+
+    states = []
+    for ema in (True, False):
+        job = tiny_job(datasets, tmp_path / str(ema), method, ema=ema)
+        finish(job)
+        state = load_file(job.folder / "checkpoint.safetensors")
+        states.append({name: value.numpy().tobytes() for name, value in state.items() if "/student." in name})
+    assert states[0].keys() == states[1].keys() != set()
+    assert (states[0] == states[1]) == (method not in LOOK_THROUGH)
+
+
+def test_runs_are_named_by_what_decides_them(tmp_path: Path) -> None:
+    experiment = select(find_experiment("table1"), ["mixup"], ["cifar100-r18"])
+
+    def name(**changes: Any) -> str:
+        return plan(experiment, Grid(tmp_path, 1, changes.pop("data_root", None), changes))[0].name
+
+    assert re.fullmatch(r"cifar100-resnet18-mixup-[0-9a-f]{8}-0", name())
+    assert name(workers=7, device="cuda", data_root="/there", checkpoint_minutes=1) == name()
+    assert name(alpha=1.0) == name()  # the paper's, which the recipe has anyway
+    others = [name(epochs=3), name(alpha=0.5), name(lr_floor=0.01), name(classes=5), name(eval_every=2)]
+    assert len({name(), *others}) == 6
+    two = plan(experiment, Grid(tmp_path, 2))
+    assert [job.name.rpartition("-")[0] for job in two] == [name().rpartition("-")[0]] * 2
+
+
+def test_rows_that_differ_in_more_than_the_method_are_refused() -> None:
+    table = find_experiment("table1")
+    unfair = Row("mixup", "MixUp", {"method": "mixup", "epochs": 1600})
+    rows = (unfair, METHODS["automix"])
+    with pytest.raises(ValueError, match="cifar10-r18: automix has epochs=800, mixup has 1600; accepted are rows that"):
+        replace(table, rows=rows, cells=make_cells(rows, table.columns, {}))
+    lower = (Row("automix", "AutoMix", {"method": "automix", "lr_floor": 0.05}), METHODS["mixup"])
+    with pytest.raises(ValueError, match=r"mixup has lr_floor=0\.0, automix has 0\.05"):
+        replace(table, rows=lower, cells=make_cells(lower, table.columns, {}))
+    cells = make_cells(rows, table.columns[:1], {})
+    assert cells[1].teacher is not None
+    alone = replace(cells[1], teacher=replace(cells[1].teacher, values={**cells[1].teacher.values, "ema": False}))
+    with pytest.raises(ValueError, match="automix has no teacher without ema=True"):
+        replace(table, rows=rows[1:], columns=table.columns[:1], cells=(alone,))
+
+
+def test_time_left_comes_from_runs_alike(tmp_path: Path) -> None:
+    experiment = select(find_experiment("replica"), ["vanilla", "mixup"], ["cifar", "shapes"])
+    vanilla, shapes, mixup, _ = jobs = plan(experiment, Grid(tmp_path, 1))
+    assert (vanilla.steps, shapes.steps, mixup.steps) == (5000, 2400, 5000)
+    assert [estimate(job, rates(jobs)) for job in jobs] == [None] * 4
+    vanilla.folder.mkdir()
+    (vanilla.folder / "summary.json").write_text('{"seconds": 100.0}')
+    assert estimate(mixup, rates(jobs)) == pytest.approx(100)
+    assert estimate(shapes, rates(jobs)) is None
+    mixup.folder.mkdir()
+    (mixup.folder / "summary.json").write_text('{"seconds": 300.0}')
+    later = plan(experiment, Grid(tmp_path, 2))[4:]
+    assert [estimate(job, rates([*jobs, *later])) for job in later] == [
+        pytest.approx(100),
+        None,
+        pytest.approx(300),
+        None,
+    ]
