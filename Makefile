@@ -10,12 +10,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lint types tests faults format clean
+.PHONY: quickstart test lint types tests docs faults format clean
 
 quickstart: $(READY)
 	$(BIN)/python examples/quickstart.py
 
-test: lint types tests
+test: lint types tests docs
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -26,6 +26,9 @@ types: $(READY)
 
 tests: $(READY)
 	$(BIN)/pytest -n 2 -m "not slow"
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # what a run survives: the slow fault suite, and its table in docs/
 faults: $(READY)

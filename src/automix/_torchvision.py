@@ -42,14 +42,19 @@ class _Finder(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != "torchvision":
             return None
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
             loader = spec.loader
             run = loader.exec_module
             # An attribute of this one loader: it stays the SourceFileLoader that importlib.resources and others expect.
-            loader.exec_module = lambda module: _import_or_mend(module, run)  # type: ignore[method-assign]
+            loader.exec_module = lambda module: self._execute(module, run)  # type: ignore[method-assign]
         return spec
+
+    def _execute(self, module: ModuleType, run: Any) -> None:
+        """Leave the import system, then import; not when the spec is found, which some only look for."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        _import_or_mend(module, run)
 
 
 def _import_or_mend(module: ModuleType, run: Any) -> None:

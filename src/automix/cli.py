@@ -6,6 +6,7 @@ Errors are for people: one line, what is wrong and what is accepted, exit code 2
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -36,6 +37,7 @@ WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, err
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point; leaves by SystemExit."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.showwarning = _warn  # type: ignore[assignment]  (what else it is given, nobody needs)
     code = run(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -83,6 +85,11 @@ def _is_out_of_memory(error: Exception) -> bool:
     """On a CPU, torch raises a RuntimeError like any other."""
     words = ("DefaultCPUAllocator", "out of memory")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
+def _warn(message: Warning | str, *others: object) -> None:
+    """One line, without the line of source that Python would show."""
+    sys.stderr.write(f"automix: warning: {' '.join(str(message).split())}\n")
 
 
 def _fail(message: str, code: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import yaml
 
 from automix.catalog import check_method
-from automix.checks import check_alpha, check_at_least, unknown_name
+from automix.checks import check_alpha, check_at_least, check_fields, check_range, unknown_name
 from automix.data import DATASETS, BadData, BatchPlan, check_data
 from automix.files import write_text
 from automix.recipes import Recipe, find_recipe
@@ -63,7 +63,7 @@ class TrainConfig:
     bad_data: BadData = "fail"
     """A file that is no sound image: fail when it is met, or find all of them first and skip them."""
     eval_every: int = 1
-    """Epochs between evaluations; the last epoch is always evaluated."""
+    """Epochs between evaluations; the last ten, of which the paper takes the median, are always evaluated."""
     checkpoint_minutes: float = 5.0
     """Save the state for --resume so often; 0: after every step."""
     wandb: bool = False
@@ -72,9 +72,10 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Everything that can be told without building a network or reading an image."""
+        check_fields(self)
         check_method(self.method)
         find_recipe(self.recipe)
-        check_at_least("seed", self.seed, 0)
+        check_range("seed", self.seed, 0, 2**63 - 1)  # what torch.manual_seed takes
         for name in ("classes", "per_class"):
             if (value := getattr(self, name)) is not None:
                 check_at_least(name, value, 1)
@@ -133,7 +134,7 @@ class TrainConfig:
         """The inverse of `flat`; fields that are missing take the recipe's or the default value."""
         recipe = find_recipe(values.get("recipe", cls.recipe))
         theirs = {f.name for f in fields(recipe)}
-        if unknown := sorted(set(values) - set(cls.flat_names())):
+        if unknown := [name for name in values if name not in cls.flat_names()]:
             raise unknown_name("setting", unknown[0], cls.flat_names())
         if values.get("data") is None:
             raise ValueError("DATA is missing: accepted is a dataset's name (automix datasets) or a folder of images")
@@ -156,9 +157,23 @@ def read_config(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"config {path}: no such file") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:  # PyYAML's ways
         reason = " ".join(str(error).split())
         raise ValueError(f"config {path}: cannot be read as YAML ({reason})") from None
-    if not isinstance(values, dict):
+    if not (isinstance(values, dict) and _is_modest(values)):
         raise ValueError(f"config {path}: accepted are lines of the form name: value")
     return values
+
+
+def _is_modest(values: dict[str, Any], deepest: int = 10, most: int = 10_000) -> bool:
+    """By anchors a short file can be endless, or larger than any memory once it is written out."""
+    waiting: list[tuple[Any, int]] = [(values, 0)]
+    for _ in range(most):
+        if not waiting:
+            return True
+        tree, depth = waiting.pop()
+        if depth > deepest:
+            return False
+        inside = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+        waiting.extend((value, depth + 1) for value in inside)
+    return False

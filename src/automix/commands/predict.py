@@ -1,10 +1,10 @@
 """`automix predict RUN IMAGE...`: the most probable classes of images."""
 
-import sys
 from pathlib import Path
 
 from automix.classifier import load_classifier
 from automix.commands.arguments import new_parser, parse
+from automix.commands.complain import complain
 from automix.commands.tables import print_table
 from automix.predict import predict
 
@@ -21,7 +21,7 @@ def run(arguments: list[str]) -> None:
     rows = [(str(p.path), _answers(p.classes, p.probabilities)) for p in predictions if p.error is None]
     print_table(("image", "classes"), rows)
     for bad in (p for p in predictions if p.error is not None):
-        sys.stderr.write(f"automix: {bad.path}: {bad.error}\n")
+        complain(f"{bad.path}: {bad.error}")
     if not rows:
         raise ValueError("none of the images could be read")
 

@@ -34,6 +34,9 @@ def read_arguments(arguments: list[str]) -> tuple[TrainConfig, bool, bool]:
         arguments = ["--data", *arguments]
     first, others = _look_ahead(arguments)
     from_file = read_config(Path(first.config)) if first.config else {}
+    for name in ("config", "resume", "overwrite"):
+        if name in from_file:
+            raise ValueError(f"config {first.config}: {name} is a flag of the command line; accepted are settings")
     recipe = first.recipe or from_file.get("recipe", TrainConfig.recipe)
     if first.recipe and first.recipe != from_file.get("recipe", first.recipe):
         raise ValueError(f"--recipe {first.recipe}: {first.config} was made with {from_file['recipe']!r} and names all "

@@ -69,7 +69,7 @@ class ImageSet:
             centre = (counts * values).sum() / total
             mean[channel] = centre
             std[channel] = ((counts * (values - centre) ** 2).sum() / (total - 1)).sqrt()
-        return mean, std
+        return mean, std.clamp(min=1 / 255)  # a channel that is the same everywhere must not divide by 0
 
 
 def fit(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0) -> Any:

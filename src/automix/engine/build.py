@@ -46,6 +46,11 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
         raise ValueError(
             f"model {config.model}: no pretrained weights ({reason}); accepted is --weights FILE"
         ) from None
+    except Exception as error:  # constructors raise whatever they like
+        if isinstance(error, ValueError) and not config.model_options:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"model {config.model}: {reason}; accepted are the options of its constructor") from None
     if load and config.weights is not None:
         load_initial_weights(model, Path(config.weights))
     return model
@@ -69,14 +74,15 @@ def load_initial_weights(model: nn.Module, path: Path) -> None:
 def build_task(config: TrainConfig, model: nn.Module) -> Task:
     """The method around the network, with the recipe's alpha, loss and momentum pipeline."""
     settings = config.settings
-    return create_task(
-        config.method,
-        model,
-        ema=settings.ema,
-        criterion=choose_criterion(settings),
-        seed=config.seed,
-        **method_options(config),
-    )
+    own = {"ema": settings.ema, "criterion": choose_criterion(settings), "seed": config.seed}
+    options = method_options(config)
+    if taken := sorted(own.keys() & options.keys()):
+        raise ValueError(f"method_options.{taken[0]}: is decided by other settings; accepted are the method's options")
+    try:
+        return create_task(config.method, model, **own, **options)
+    except (TypeError, AttributeError, RuntimeError) as error:  # an option that is none, or of another kind
+        reason = " ".join(str(error).split())
+        raise ValueError(f"method {config.method}: {reason}; accepted are the method's options") from None
 
 
 def method_options(config: TrainConfig) -> dict[str, Any]:

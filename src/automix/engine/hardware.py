@@ -15,7 +15,9 @@ def choose_device(name: str, local: int = 0) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        if device.type == "meta":
+            raise RuntimeError("holds no numbers")
+    except (RuntimeError, AssertionError, ImportError) as error:  # torch asserts that it was built with CUDA
         reason = str(error).splitlines()[0]
         raise ValueError(f"device={name}: {reason}; accepted here are {', '.join(_devices())}") from None
     return torch.device("cuda", local) if name == "cuda" else device

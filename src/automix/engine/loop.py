@@ -18,6 +18,7 @@ from automix.engine.hardware import autocast
 from automix.engine.logs import RunLog
 from automix.engine.run import Run
 from automix.engine.signals import Stop, Stopped
+from automix.evaluate.protocol import LAST
 from automix.mixing import step_seed
 
 
@@ -124,7 +125,7 @@ def finish_epoch(run: Run, log: RunLog) -> None:
     """Evaluate, log a line, keep the best, draw."""
     epoch, epochs = run.step // run.steps_per_epoch, run.config.settings.epochs
     accuracy: dict[str, float] = {}
-    if epoch % run.config.eval_every == 0 or epoch == epochs:
+    if epoch % run.config.eval_every == 0 or epoch > epochs - LAST:
         test = run.data.loader.test_batches()
         accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.among)
         log.examine(run, accuracy)

@@ -11,7 +11,6 @@ The items of a dataset are ``{"pixel_values": image, "labels": class}``, as ever
 from typing import Any
 
 import torch.nn.functional as F
-import torchvision  # noqa: F401  (transformers only looks for it at first, which `_torchvision` takes for the import)
 from torch import Tensor, nn
 
 from automix.task import Task

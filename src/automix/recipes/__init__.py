@@ -27,7 +27,7 @@ RECIPES: dict[str, type[Recipe]] = {
 
 def find_recipe(name: str) -> Recipe:
     """The recipe called `name`, with its own defaults."""
-    if name not in RECIPES:
+    if not isinstance(name, str) or name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return RECIPES[name]()
 
