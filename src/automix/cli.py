@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import automix
 from automix.checks import unknown_name
@@ -37,7 +38,7 @@ WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, err
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point; leaves by SystemExit."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.showwarning = _warn  # type: ignore[assignment]  (what else it is given, nobody needs)
+    warnings.showwarning = _warn
     code = run(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -87,7 +88,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
-def _warn(message: Warning | str, *others: object) -> None:
+def _warn(message: Warning | str, *others: Any, **further: Any) -> None:
     """One line, without the line of source that Python would show."""
     sys.stderr.write(f"automix: warning: {' '.join(str(message).split())}\n")
 
