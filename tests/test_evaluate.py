@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +114,17 @@ def test_wrong_lines(arguments: str, message: str, run: Path, capsys: pytest.Cap
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert re.search(message, err), err
+
+
+def test_without_matplotlib_the_values_are_there(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # an import of it fails now
+    assert cli.run(f"evaluate {run} --on accuracy --images 12 --out {tmp_path}".split()) == 0
+    out, err = capsys.readouterr()
+    assert "accuracy\ttop1\t" in out
+    assert "not all pictures are drawn: plots need matplotlib" in err
+    assert read_results(tmp_path)["accuracy"]["pictures"] == []
 
 
 def test_damaged_results_are_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

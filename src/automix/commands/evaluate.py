@@ -64,9 +64,9 @@ def run(arguments: list[str]) -> None:
         if not isinstance(found, Evaluation):
             remarks.append(f"{name}: left out, {found}")
             continue
-        write(folder, session, name, found)
+        notes = write(folder, session, name, found)
         rows += [(name, value_name, f"{value:.4g}") for value_name, value in found]
-        remarks += [f"{name}: {note}" for note in found.notes]
+        remarks += [f"{name}: {note}" for note in notes]
     print_table(("evaluation", "value", ""), rows)
     console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
     for remark in remarks:

@@ -23,6 +23,7 @@ from automix.evaluate.evaluation import Evaluation, Track, silently
 from automix.evaluate.localisation import localisation
 from automix.evaluate.mixed import mixed_accuracy
 from automix.evaluate.mixers import Mixer, method_mixer, task_mixer
+from automix.evaluate.plots import NoPlotsError
 from automix.evaluate.predictions import predict_logits
 from automix.evaluate.subject import Subject
 from automix.files import write_atomically, write_text
@@ -166,30 +167,32 @@ def evaluate(session: Session, names: Sequence[str]) -> Iterator[tuple[str, Eval
             yield name, evaluator.of(session)
 
 
-def write(folder: Path, session: Session, name: str, found: Evaluation) -> list[Path]:
+def write(folder: Path, session: Session, name: str, found: Evaluation) -> tuple[str, ...]:
     """The pictures into `folder`, and the values into its results.json beside those of other evaluators.
 
-    Returns the files. Each entry says on what it was measured, since a later call may use other images or weights.
+    Each entry says on what it was measured, since a later call may use other images or weights. Returns the notes, with
+    a word on the pictures that could not be drawn.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for stem, draw in found.pictures.items():
-        picture = draw()
-        path = folder / f"{stem}.png"
-        write_atomically(path, picture.save)
-        written.append(path)
-    path = folder / RESULTS
+    pictures, notes = [], list(found.notes)
+    try:
+        for stem, draw in found.pictures.items():
+            write_atomically(folder / f"{stem}.png", draw().save)
+            pictures.append(f"{stem}.png")
+    except NoPlotsError as error:
+        notes.append(f"not all pictures are drawn: {error}")
     entry = {
         "values": found.values,
-        "notes": list(found.notes),
-        "pictures": [path.name for path in written],
+        "notes": notes,
+        "pictures": pictures,
         "subject": session.subject.name,
         "data": session.subject.data,
         "images": len(session.subject.samples),
         "automix": automix.__version__,
     }
-    write_text(path, json.dumps({**read_results(folder), name: entry}, indent=2, ensure_ascii=False) + "\n")
-    return [*written, path]
+    results = {**read_results(folder), name: entry}
+    write_text(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    return tuple(notes)
 
 
 def read_results(folder: Path) -> dict[str, Any]:
