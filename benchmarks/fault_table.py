@@ -3,7 +3,8 @@
     python benchmarks/fault_table.py [--out docs/results/faults.md] [pytest's arguments, such as -k kills]
 
 Runs the slow tests of tests/faults, each of which adds rows (what was done to a run, how often, how often it went on,
-what was lost), prints the table, and writes it to the page. Ends with pytest's exit code.
+what was lost), prints the table, and writes it to the page; with arguments for pytest, the rows that were not measured
+anew stay. Ends with pytest's exit code.
 """
 
 import argparse
@@ -38,14 +39,24 @@ def main() -> int:
         command = [sys.executable, "-m", "pytest", "-m", "slow", "tests/faults", *others]
         code = subprocess.run(command, env={**os.environ, "AUTOMIX_FAULTS": str(rows)}, check=False).returncode
         found = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
-    table = "| fault | tries | survived | lost |\n| --- | --- | --- | --- |\n"
-    table += "".join(f"| {r['fault']} | {r['tries']:,} | {r['survived']:,} | {r['lost']} |\n" for r in found)
+    rows_by_fault = {r["fault"]: f"| {r['fault']} | {r['tries']:,} | {r['survived']:,} | {r['lost']} |" for r in found}
+    if others and given.out is not None and given.out.exists():  # a part of the suite: the other rows stay
+        rows_by_fault = {**rows_of(given.out), **rows_by_fault}
+    table = (
+        "\n".join(["| fault | tries | survived | lost |", "| --- | --- | --- | --- |", *rows_by_fault.values()]) + "\n"
+    )
     print(table)
     if given.out is not None and found:
         machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
         last = f"\nautomix {automix.__version__}, {machine}; {(time.monotonic() - began) / 60:.0f} minutes.\n"
         given.out.write_text(INTRODUCTION + table + last, encoding="utf-8")
     return code
+
+
+def rows_of(page: Path) -> dict[str, str]:
+    """The rows of an earlier table by their faults."""
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")][2:]
+    return {line.split("|")[1].strip(): line for line in lines}
 
 
 if __name__ == "__main__":

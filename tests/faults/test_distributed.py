@@ -41,7 +41,7 @@ def step_of(folder: Path) -> int:
     try:
         with safe_open(folder / NAME, framework="pt") as file:
             return int(json.loads(file.metadata()["automix"])["facts"]["step"])
-    except FileNotFoundError:
+    except (FileNotFoundError, RuntimeError):  # safetensors' own words for a file that goes while it is opened
         return 0
 
 

@@ -93,10 +93,13 @@ def test_nothing_piles_up(method: str, tmp_path: Path, record: Record) -> None:
 
 
 def check_files(folder: Path, seen: list[dict[str, float]]) -> None:
-    """Each half of the run writes as much as the other, and TensorBoard so much for each number."""
+    """Each half of the run writes about as much as the other, and TensorBoard so much for each number.
+
+    The second half writes a little more: the last ten epochs are always evaluated.
+    """
     half = next(at["metrics"] for at in seen if at["step"] == STEPS / 2)
     whole = seen[-1]["metrics"]
-    assert whole <= 2.2 * half, f"metrics.jsonl: {half} bytes after a half, {whole} at the end"
+    assert whole <= 2.6 * half, f"metrics.jsonl: {half} bytes after a half, {whole} at the end"
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     numbers = sum(isinstance(value, float) for line in lines for value in line.values())
     events = sum(path.stat().st_size for path in (folder / "tensorboard").iterdir())
