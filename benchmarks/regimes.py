@@ -60,7 +60,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla-lr-0.2": ("vanilla", {}),
     "cutmix-lr-0.2": ("cutmix", {"alpha": 1.0}),
     "share": ("automix", {"second_loss": "share"}),
-    "fast": ("automix", {"second_loss": "share", "block_share": 0.25}),
+    "fast": ("automix", {"effort": "fast"}),
     "fast-none": ("automix", {"second_loss": "none", "block_share": 0.25}),
     "clean-quarter": ("automix", {"block_share": 0.25}),
     "per-sample": ("automix", {"per_sample": True}),

@@ -33,7 +33,7 @@ from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_l
 from automix.task import Criterion, StepOutput, Task, batch_norm_hint, eval_mode, step_output
 
 SECOND_LOSSES = ("clean", "share", "mixup", "none")
-CLEAN_SHARE = 0.25  # of the mixed batch, left clean where second_loss is "share"
+CLEAN_SHARE = 0.5  # of the mixed batch, left clean where second_loss is "share"
 EFFORTS = {"exact": ("clean", 1.0), "fast": ("share", 0.25)}  # second_loss, block_share
 SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
 
@@ -57,8 +57,8 @@ class AutoMix(Task):
     ``paper=True`` is the paper's own form: the Mix Block without our additions (mix_block.py).
 
     ``effort="fast"`` costs little more than Mixup (docs/results/automix-cost.md): the Mix Block learns from a quarter
-    of each batch (`block_share`), and a quarter of the mixed batch is left clean (`second_loss` "share") where "exact"
-    has a pass of its own for clean images.
+    of each batch (`block_share`), and half of the mixed batch is left clean (`second_loss` "share") where "exact" has a
+    pass of its own for clean images.
 
     `second_loss` is what the student learns beside the mixed samples: "clean" images (l_CE), the same images mixed by
     "mixup" with a draw of their own, a "share" of the batch that is left clean, or "none". For the ablations:
