@@ -26,7 +26,7 @@ INTRODUCTION = """# Faults
 What happens to a run when things go wrong, as `make faults` last saw it. A row is what was done, how often, how often
 the run (or the file) came through, and what was lost. Quick variants of all this are in the default tests.
 
-Not in the table: the two processes of PuzzleMix hung in 2 of about 5 runs of their test, and came through in the others.
+Not in the table: the two processes of PuzzleMix hung in 2 of about 5 runs of their test and came through in the others.
 Why is not known; it was not seen with other methods, nor under torchrun.
 
 """
