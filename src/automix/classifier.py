@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.backbones import create_model
-from automix.tensors import read_tensors, write_tensors
+from automix.tensors import misfit, read_tensors, write_tensors
 
 CARD = "automix"  # the card's key in the metadata, here and in the exports
 FORMAT = "1"  # raised when older versions of automix could no longer make sense of a card
@@ -121,7 +121,8 @@ def load_classifier(path: Path, which: Literal["last", "best"] = "last") -> tupl
     try:
         card = Card.from_json(metadata[CARD])
         model = _build(card)
-        _check_fit(model, weights)
+        if wrong := misfit(weights, model.state_dict(), "model"):
+            raise ValueError(f"the weights do not fit the model: {wrong}")
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     model.load_state_dict(weights)
@@ -145,18 +146,6 @@ def _build(card: Card) -> nn.Module:
             return create_model(card.model, num_classes=len(card.classes), image_size=card.train_size, **options)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"model {card.model!r} cannot be built ({one_line(error)})") from None
-
-
-def _check_fit(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    expected = model.state_dict()
-    for name, tensor in expected.items():
-        if name not in weights:
-            raise ValueError(f"the weights do not fit the model: {name} is missing")
-        if weights[name].shape != tensor.shape:
-            shapes = f"{tuple(weights[name].shape)}, in the model {tuple(tensor.shape)}"
-            raise ValueError(f"the weights do not fit the model: {name} has shape {shapes}")
-    if unknown := [name for name in weights if name not in expected]:
-        raise ValueError(f"the weights do not fit the model: {unknown[0]} is not in the model")
 
 
 def _tuples(value: Any) -> Any:

@@ -11,6 +11,7 @@ The checksum is a CRC-32, which no change within four bytes escapes, and of all 
 import errno
 import re
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -77,6 +78,16 @@ def is_whole(path: Path) -> bool:
     except (DamagedError, OSError):
         return False
     return True
+
+
+def misfit(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], whole: str) -> str | None:
+    """What of `given` does not fit the tensors that `whole`, a model or network, expects; None where all fits."""
+    for name, tensor in expected.items():
+        if name not in given:
+            return f"{name} is missing"
+        if given[name].shape != tensor.shape:
+            return f"{name} has shape {tuple(given[name].shape)}, in the {whole} {tuple(tensor.shape)}"
+    return next((f"{name} is not in the {whole}" for name in given if name not in expected), None)
 
 
 def _checksum(file: BinaryIO) -> str:

@@ -28,8 +28,9 @@ from automix.detect.evaluate import evaluate_detector, new_metric
 from automix.detect.network import trained_parameters
 from automix.detect.progress import Report, Silent
 from automix.detect.saved import NAME, DetectorCard, load_backbone, save_detector
-from automix.engine.checkpoint import DAMAGED, PREVIOUS, has_checkpoint, load_checkpoint, save_checkpoint
+from automix.engine.checkpoint import DAMAGED, PREVIOUS, load_checkpoint, save_checkpoint
 from automix.engine.checkpoint import NAME as CHECKPOINT
+from automix.engine.folder import goes_on
 from automix.engine.hardware import choose_device
 from automix.engine.loop import NotFiniteError
 from automix.engine.signals import Stop, Stopped, listening
@@ -99,7 +100,10 @@ def train_detector(
 
 def prepare(config: DetectConfig, *, resume: bool, overwrite: bool) -> DetectRun:
     """Check what can be checked, then read the annotations and build everything."""
-    going_on = check_folder(config, resume=resume, overwrite=overwrite)
+    folder = config.folder
+    going_on = goes_on(
+        folder, config.flat(), lambda: DetectConfig.load(folder).flat(), MAY_CHANGE, resume=resume, overwrite=overwrite
+    )
     new_metric()  # or the lack of it would be told after hours of training
     device = choose_device(config.device)
     backbone, described = load_backbone(config.backbone, None if config.weights is None else Path(config.weights))
@@ -124,25 +128,6 @@ def prepare(config: DetectConfig, *, resume: bool, overwrite: bool) -> DetectRun
                 (config.folder / name).unlink(missing_ok=True)
         config.save()
     return run
-
-
-def check_folder(config: DetectConfig, *, resume: bool, overwrite: bool) -> bool:
-    """Whether there is a checkpoint to go on from; refuses to write over a run, or to go on with another one."""
-    folder = config.folder
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"out={folder}: is a file; accepted is a folder, new or of an earlier run")
-    if not (folder / CONFIG).exists() or overwrite:
-        return False
-    if not resume:
-        raise ValueError(f"{folder} holds a run already: accepted are --resume, --overwrite or another --out")
-    if not has_checkpoint(folder):
-        return False
-    before, now = DetectConfig.load(folder).flat(), config.flat()
-    for name in now:
-        if name not in MAY_CHANGE and before[name] != now[name]:
-            raise ValueError(f"--resume: {folder} was trained with {name}={before[name]}, now it is {now[name]}: "
-                             "accepted is the same, or another --out")  # fmt: skip
-    return True
 
 
 def fit(run: DetectRun, report: Report, stop: Stop) -> None:

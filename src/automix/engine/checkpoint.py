@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from automix.task import Task
-from automix.tensors import DamagedError, is_whole, read_tensors, write_tensors
+from automix.tensors import DamagedError, is_whole, misfit, read_tensors, write_tensors
 
 FORMAT = 1
 NAME = "checkpoint.safetensors"
@@ -167,15 +167,8 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _check_fit(path: Path, state: dict[str, Any], task: Task) -> None:
-    expected = task.state_dict()
-    for name, value in expected.items():
-        if name not in state:
-            raise ValueError(f"checkpoint {path}: does not fit the network: {name} is missing")
-        if state[name].shape != value.shape:
-            shapes = f"{tuple(state[name].shape)}, in the network {tuple(value.shape)}"
-            raise ValueError(f"checkpoint {path}: does not fit the network: {name} has shape {shapes}")
-    if unknown := [name for name in state if name not in expected]:
-        raise ValueError(f"checkpoint {path}: does not fit the network: {unknown[0]} is not in the network")
+    if wrong := misfit(state, task.state_dict(), "network"):
+        raise ValueError(f"checkpoint {path}: does not fit the network: {wrong}")
 
 
 def _names(tree: Any) -> list[str]:

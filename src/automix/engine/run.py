@@ -29,11 +29,11 @@ from automix.engine.checkpoint import (
     DAMAGED,
     NAME,
     PREVIOUS,
-    has_checkpoint,
     read_checkpoint,
     restore,
     save_checkpoint,
 )
+from automix.engine.folder import goes_on
 from automix.engine.hardware import Precision, choose_device, choose_precision
 from automix.engine.processes import Processes
 from automix.learned.block_file import save_mix_block
@@ -216,22 +216,12 @@ MAY_CHANGE = ("out", "workers", "device", "data_root", "checkpoint_minutes", "ev
 
 
 def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:
-    """Whether there is a checkpoint to go on from; refuses to write over a run, or to go on with another one."""
+    """Whether there is a checkpoint to go on from; see `goes_on` for what is refused."""
     folder = config.folder
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"out={folder}: is a file; accepted is a folder, new or of an earlier run")
     if config.out is None and folder.parent != Path("runs"):  # the name of a network may have a path in its tag
         raise ValueError(f"model={config.model}: would put the run into {folder}; accepted is that with --out")
-    written = folder / "config.yaml"
-    if not written.exists() or overwrite:
-        return False
-    if not resume:
-        raise ValueError(f"{folder} holds a run already: accepted are --resume, --overwrite or another --out")
-    if not has_checkpoint(folder):
-        return False
-    before, now = TrainConfig.from_flat(read_config(written)).flat(), config.flat()
-    for name in now:
-        if name not in MAY_CHANGE and before[name] != now[name]:
-            raise ValueError(f"--resume: {folder} was trained with {name}={before[name]}, now it is {now[name]}: "
-                             "accepted is the same, or another --out")  # fmt: skip
-    return True
+
+    def before() -> dict[str, Any]:
+        return TrainConfig.from_flat(read_config(folder / "config.yaml")).flat()
+
+    return goes_on(folder, config.flat(), before, MAY_CHANGE, resume=resume, overwrite=overwrite)
