@@ -128,6 +128,9 @@ def test_a_cell_of_every_experiment_runs(
     line = [name, "--methods", method, "--columns", *columns.split(), "--trials", "1", "--out", str(tmp_path)]
     bench.run([*line, "--data-root", str(datasets), *small])
     found = results(tmp_path, name)
+    plotted = any(column.measure == "top1" for column in find_experiment(name).columns if column.name in columns)
+    assert (tmp_path / f"{name}-changed.png").is_file() == plotted
+    assert (f"({name}-changed.png)" in (tmp_path / f"{name}-changed.md").read_text()) == plotted
     for column in columns.split():
         row = found[f"{column} {method}"]
         measured = [row[network] for network in ("student", "teacher") if row[network]]

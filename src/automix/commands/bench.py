@@ -13,10 +13,12 @@ from rich.console import Console
 from automix.checks import check_whole, unknown_name
 from automix.commands.arguments import new_parser, parse
 from automix.commands.tables import print_table
+from automix.files import write_atomically
 
 if TYPE_CHECKING:
     from automix.experiments import Experiment
     from automix.experiments.plan import Cost, Grid, Job
+    from automix.experiments.results import Block
 
 ABOUT = """Run an experiment of the paper, or our replica, beside the paper's numbers.
 
@@ -29,8 +31,8 @@ ABOUT = """Run an experiment of the paper, or our replica, beside the paper's nu
 
 A finished run is never done again and an interrupted one goes on: the same
 command continues a grid. Runs are folders in --out, named by the settings that
-decide them and shared by all experiments; NAME.md and NAME.json beside them
-have the results.
+decide them and shared by all experiments; NAME.md, NAME.json and NAME.png beside
+them have the results.
 """
 
 
@@ -161,10 +163,27 @@ def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: st
         name += "-changed"
         facts["settings changed"] = ", ".join(f"{key}={value}" for key, value in grid.changes.items())
     blocks, shown = collect(whole, grid), collect(chosen, grid)
-    write(grid.out / f"{name}.md", as_markdown(whole, blocks, facts))
+    plot = _plot(blocks, grid.out / f"{name}.png")
+    write(grid.out / f"{name}.md", as_markdown(whole, blocks, facts, plot))
     write(grid.out / f"{name}.json", as_json(whole, blocks, facts))
     if sys.stdout.isatty():
         print_blocks(chosen, shown, console)
     else:
         sys.stdout.write(as_markdown(chosen, shown, facts))
     console.print(f"all of it in {grid.out / name}.md and {name}.json", markup=False)
+
+
+def _plot(blocks: "Sequence[Block]", path: Path) -> str:
+    """Draw the results into a file and return its name; nothing where nothing is finished or matplotlib is missing."""
+    from automix.evaluate.plots import NoPlotsError
+    from automix.experiments.plots import draw
+
+    try:
+        picture = draw(blocks)
+    except NoPlotsError:
+        return ""
+    if picture is None:
+        return ""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda temporary: picture.save(temporary, "png"))
+    return path.name

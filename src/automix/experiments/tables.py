@@ -26,10 +26,12 @@ def write(path: Path, text: str) -> None:
 # --- Markdown
 
 
-def as_markdown(experiment: Experiment, blocks: Sequence[Block], facts: dict[str, str]) -> str:
+def as_markdown(experiment: Experiment, blocks: Sequence[Block], facts: dict[str, str], plot: str = "") -> str:
+    """The whole page; `plot` is the name of the file with the experiment's picture, if there is one."""
     lines = [f"# {experiment.name}: {experiment.title}", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += [f"- {note}" for note in remarks(experiment, blocks)]
+    lines += ["", f"![the results as a picture]({plot})"] if plot else []
     for block in blocks:
         lines += ["", f"## {block.column.title}", ""]
         header = ("method", "paper", *NETWORKS, *([minus(experiment)] if experiment.reference else []))

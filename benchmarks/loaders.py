@@ -1,0 +1,161 @@
+"""Images a second of the loaders and of evaluation, beside a bare torchvision loop (docs/results/loaders.md).
+
+    export AUTOMIX_DATA=...
+    python benchmarks/loaders.py [--rounds 10]
+
+Three paths: CIFAR-100 held in memory, a folder of JPEG files (CUB-200-2011) at 224 px, and the accuracy on a test set.
+Each is measured beside what one would write with torchvision alone, with the same crops and flips, and the folder also
+beside timm's own loader. All take turns in one process without workers: a loader that waits does nothing meanwhile.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import automix  # first: it mends torchvision
+from automix.data.augmentation import MEAN, STD, Augmentation
+from automix.data.listing import Listing
+from automix.data.open import open_data, open_subset
+from automix.evaluate.accuracy import accuracy
+from automix.evaluate.samples import Samples
+
+NARROW: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (16, 32, 64, 128)}
+Endless = Iterator[Any]
+
+
+def again_and_again(make: Callable[[], Iterator[Any]]) -> Endless:
+    while True:
+        yield from make()
+
+
+class Pictures(Dataset[Any]):
+    """Images that torchvision's transforms get one by one, as its own datasets do it."""
+
+    def __init__(self, read: Callable[[int], tuple[Any, int]], count: int, transform: Any) -> None:
+        self.read, self.count, self.transform = read, count, transform
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image, label = self.read(index)
+        return self.transform(image), label
+
+
+def cifar(batch: int = 100) -> dict[str, Callable[[], int]]:
+    from torchvision import transforms
+
+    data = open_data("cifar100", Augmentation(), batch_size=batch)
+    train, _ = open_subset("cifar100", None, None, None, None, 0)
+    images = [train.read(index) for index in range(len(train))]  # torchvision's CIFAR100 holds its images in memory too
+    transform = transforms.Compose(
+        [
+            transforms.RandomCrop(32, padding=4),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+        ]
+    )
+    bare = DataLoader(Pictures(images.__getitem__, len(images), transform), batch, shuffle=True, drop_last=True)
+    return {
+        "torchvision": batches_of(again_and_again(lambda: iter(bare)), 4),
+        "automix": batches_of(again_and_again(lambda: data.loader.batches(0, 10**6)), 4),
+    }
+
+
+def folder(batch: int = 16) -> dict[str, Callable[[], int]]:
+    from timm.data import create_loader
+    from torchvision import transforms
+    from torchvision.datasets.folder import default_loader
+
+    data = open_data("cub200", Augmentation(train_size=224, crop="resized"), batch_size=batch, workers=0)
+    train, _ = open_subset("cub200", None, 224, None, None, 0)
+    assert isinstance(train, Listing)
+    paths = [str(train.name_of(index)) for index in range(len(train))]
+    transform = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(224, interpolation=transforms.InterpolationMode.BICUBIC),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+        ]
+    )
+    labels = train.labels.tolist()
+
+    def read(index: int) -> tuple[Any, int]:
+        return default_loader(paths[index]), labels[index]
+
+    bare = DataLoader(Pictures(read, len(paths), transform), batch, shuffle=True, drop_last=True)
+    timms = create_loader(
+        Pictures(read, len(paths), None), (3, 224, 224), batch, is_training=True, use_prefetcher=False, num_workers=0,
+        interpolation="bicubic", color_jitter=None, hflip=0.5, device=torch.device("cpu"), persistent_workers=False,
+    )  # fmt: skip
+    return {
+        "torchvision": batches_of(again_and_again(lambda: iter(bare)), 1),
+        "timm": batches_of(again_and_again(lambda: iter(timms)), 1),
+        "automix": batches_of(again_and_again(lambda: data.loader.batches(0, 10**6)), 1),
+    }
+
+
+def evaluation(count: int = 500) -> dict[str, Callable[[], int]]:
+    from torchvision import transforms
+
+    torch.manual_seed(0)
+    model = automix.create_model("resnet18", num_classes=100, image_size=32, **NARROW).eval()
+    _, test = open_subset("cifar100", None, None, None, None, 0)
+    samples = Samples(test, 32).first(count)
+    images = [samples.source.read(index) for index in range(len(samples))]
+    bare = DataLoader(Pictures(images.__getitem__, len(images), transforms.ToTensor()), 100)
+
+    def with_torchvision() -> int:
+        right = 0
+        with torch.inference_mode():
+            for x, y in bare:
+                right += int((model(x).argmax(1) == y).sum())
+        return len(images)
+
+    def with_automix() -> int:
+        accuracy(nn.Sequential(model), samples)
+        return len(images)
+
+    return {"torchvision": with_torchvision, "automix": with_automix}
+
+
+def batches_of(batches: Endless, count: int) -> Callable[[], int]:
+    """The work of taking `count` batches; says how many images that were."""
+    return lambda: sum(len(next(batches)[1]) for _ in range(count))
+
+
+def in_turns(works: dict[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
+    """Images a second of each work and round; the first round, which opens files and allocates, is left out."""
+    rates: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(rounds + 1):
+        for name in list(works)[:: 1 if number % 2 else -1]:
+            start = time.perf_counter()
+            images = works[name]()
+            rates[name].append(images / (time.perf_counter() - start))
+    return {name: one[1:] for name, one in rates.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    print("| path | loop | images/s of torchvision's, median | quartiles |\n| --- | --- | --- | --- |")
+    for title, make in (("CIFAR-100", cifar), ("JPEG folder, 224 px", folder), ("accuracy", evaluation)):
+        rates = in_turns(make(), rounds)
+        for name, own in rates.items():
+            ratios = [one / other for one, other in zip(own, rates["torchvision"], strict=True)]
+            low, median, high = statistics.quantiles(ratios, n=4)
+            print(f"| {title} | {name} | {median:.2f} | {low:.2f} to {high:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

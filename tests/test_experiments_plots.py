@@ -1,0 +1,77 @@
+"""The picture of an experiment shows the numbers of its table."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from automix.experiments.cells import Column
+from automix.experiments.plots import COST, _draw_against_cost, _draw_spread, draw
+from automix.experiments.results import Block, Line, Number
+
+NOTHING = Number()
+
+
+def line(row: str, student: Number, teacher: Number) -> Line:
+    return Line(row, row.title(), None, "teacher", {"student": student, "teacher": teacher})
+
+
+def number(*values: float) -> Number:
+    return Number(dict(enumerate(values)))
+
+
+ACCURACY = Block(
+    Column("cifar", "top-1 %", {}),
+    (
+        line("vanilla", number(49, 51), number(50, 52)),
+        line("automix", number(55), number(56, 58)),
+        line("cutmix", NOTHING, NOTHING),
+    ),
+)
+SPENT = Block(
+    Column("cost", "time", {}, COST),
+    (
+        line("vanilla", NOTHING, number(1, 1)),
+        line("automix", NOTHING, number(2.5, 2.7)),
+        line("cutmix", NOTHING, number(1.1)),
+    ),
+)
+
+
+def points(axis: Any) -> list[tuple[float, float]]:
+    return [(float(bar.lines[0].get_xdata()[0]), float(bar.lines[0].get_ydata()[0])) for bar in axis.containers]
+
+
+def test_the_points_are_means() -> None:
+    axes = Figure().subplots(ncols=2)
+    _draw_spread(axes[0], ACCURACY)
+    assert [x for x, _ in points(axes[0])] == [50, 51, 55, 57]
+    assert [tick.get_text() for tick in axes[0].get_yticklabels()] == ["Vanilla", "Automix", "Cutmix"]
+    _draw_against_cost(axes[1], ACCURACY, {"vanilla": 1.0, "automix": 2.6, "cutmix": 1.1})
+    assert points(axes[1]) == [(1.0, 51.0), (2.6, 57.0)]
+    assert [text.get_text() for text in axes[1].texts] == ["Vanilla", "Automix"]
+
+
+def test_names_of_close_points_do_not_lie_on_each_other() -> None:
+    axis: Any = Figure().subplots()
+    rows = [line(name, NOTHING, number(50 + 0.01 * place)) for place, name in enumerate("abcdef")]
+    _draw_against_cost(axis, Block(ACCURACY.column, tuple(rows)), dict.fromkeys("abcdef", 1.0))
+    low, high = axis.get_ylim()
+    heights = [text.xyann[1] for text in axis.texts]
+    assert min(b - a for a, b in itertools.pairwise(heights)) >= 0.04 * (high - low)
+
+
+def test_costs_have_a_panel_beside_each_column() -> None:
+    with_costs, without = draw([ACCURACY, SPENT]), draw([ACCURACY])
+    assert with_costs is not None
+    assert without is not None
+    assert with_costs.size == without.size
+    right = [np.asarray(picture)[:, picture.width // 2 :].astype(int) for picture in (with_costs, without)]
+    orange = [int((np.abs(half - (0xDD, 0x88, 0x33)).sum(-1) < 30).sum()) for half in right]
+    assert orange[0] > 20 > orange[1]
+
+
+def test_no_picture_of_nothing() -> None:
+    assert draw([Block(ACCURACY.column, (line("cutmix", NOTHING, NOTHING),))]) is None
+    assert draw([SPENT]) is None
