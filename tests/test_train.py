@@ -194,7 +194,12 @@ def test_a_run_is_neither_overwritten_nor_mixed_up(photos: Path, tmp_path: Path)
         train(configure(photos, tmp_path / "run", "mixup", epochs=1, lr=0.2), resume=True)
     train(config, resume=True)  # nothing is left to do
     assert final_state(config.folder) == first
+    of_the_old_run = [config.folder / name for name in ("mix_block.safetensors", "report.html", "evaluation/cam.png")]
+    for path in of_the_old_run:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("of weights that are no more")
     train(configure(photos, tmp_path / "run", "mixup", epochs=1, lr=0.2), overwrite=True)
+    assert not any(path.exists() for path in of_the_old_run)
     assert final_state(config.folder) != first
     assert read_config(config.folder / "config.yaml")["lr"] == 0.2
     assert len(lines(config.folder, "epoch")) == 1

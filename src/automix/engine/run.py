@@ -200,6 +200,10 @@ def clear(folder: Path) -> None:
         "pictures/epoch-*.png",
         "pictures/over-time.png",
         "tensorboard/events.*",
+        "mix_block.safetensors",
+        "report.html",
+        "evaluation/*",
+        "evaluation-student/*",
     ):
         for path in folder.glob(pattern):
             path.unlink()
@@ -213,6 +217,9 @@ def _distribute(task: Task, device: torch.device, among: Processes) -> nn.Module
 
 MAY_CHANGE = ("out", "workers", "device", "data_root", "checkpoint_minutes", "eval_every", "wandb")
 """Fields that may differ between a run and its continuation; none of them decides a batch or a weight."""
+
+TRIALS_DIFFER_IN = {"seed", *MAY_CHANGE} - {"eval_every"}  # which decides how many epochs are in the median
+"""Fields in which runs may differ and still be trials of one configuration."""
 
 
 def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:

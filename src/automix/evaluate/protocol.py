@@ -67,12 +67,11 @@ class Trials:
 
 def check_same(runs: Sequence[Path], configs: Sequence[dict[str, Any]]) -> None:
     """Raise a ValueError of one line unless the runs' settings differ in the seed, and in nothing that decides."""
-    from automix.engine.run import MAY_CHANGE  # here: the engine uses this file
+    from automix.engine.run import TRIALS_DIFFER_IN  # here: the engine uses this file
 
-    free = {"seed", *MAY_CHANGE} - {"eval_every"}  # which decides how many epochs are in the median
     seeds: dict[Any, Path] = {}
     for run, config in zip(runs, configs, strict=True):
-        for name in sorted({*configs[0], *config} - free):
+        for name in sorted({*configs[0], *config} - TRIALS_DIFFER_IN):
             if config.get(name) != configs[0].get(name):
                 raise ValueError(
                     f"{run} has {name}={config.get(name)}, {runs[0]} has {configs[0].get(name)}: "

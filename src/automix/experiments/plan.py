@@ -14,7 +14,7 @@ import yaml
 from automix.checks import unknown_name
 from automix.config import TrainConfig
 from automix.data import DATASETS
-from automix.engine.run import MAY_CHANGE
+from automix.engine.run import TRIALS_DIFFER_IN
 from automix.experiments.cells import Cell, Experiment, Network, Values, merge
 from automix.experiments.fairness import complete
 from automix.recipes import find_recipe
@@ -38,8 +38,6 @@ AUTOMIX_LAYER = 3  # its default
 DECIDED = ("seed", "out", "data_root", "recipe", "method")  # by the grid
 
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
-
-NOT_IN_NAME = {*MAY_CHANGE, "seed"} - {"eval_every"}  # which decides how many epochs are in the median
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,7 @@ _recipe = functools.cache(find_recipe)  # which checks all its fields
 
 def folder_name(values: Values) -> str:
     """DATA-MODEL-METHOD, a hash of all settings that decide the run, and the seed."""
-    deciding = {name: value for name, value in values.items() if name not in NOT_IN_NAME}
+    deciding = {name: value for name, value in values.items() if name not in TRIALS_DIFFER_IN}
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     words = (Path(values["data"]).name, values["model"].partition(".")[0], values["method"])
     return "-".join([*(re.sub(r"[^\w.-]+", "_", word) for word in words), digest, str(values["seed"])])

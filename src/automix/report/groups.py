@@ -7,12 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from automix.config import TrainConfig
-from automix.engine.run import MAY_CHANGE
+from automix.engine.run import TRIALS_DIFFER_IN
 from automix.evaluate.protocol import Trials, over_trials
 from automix.recipes import RECIPES, find_recipe
 from automix.report.gather import Points, RunRecord
 
-FREE = {"seed", *MAY_CHANGE} - {"eval_every"}  # what trials may differ in, as in evaluate/protocol.py
 LONGEST_LABEL = 44  # characters
 
 
@@ -47,7 +46,7 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
     """In the order of the runs. A second run of the same seed is no trial of its own and starts another group."""
     groups: dict[str, Group] = {}
     for run in runs:
-        settings = {name: value for name, value in settings_of(run).items() if name not in FREE}
+        settings = {name: value for name, value in settings_of(run).items() if name not in TRIALS_DIFFER_IN}
         key = json.dumps(settings, sort_keys=True, default=str)
         while key in groups and run.seed in [other.seed for other in groups[key].runs]:
             key += " again"
@@ -78,7 +77,7 @@ _PLAIN = (bool, int, float, str, type(None))
 def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
     """The settings in which groups differ, with the value of each; an option that a group lacks is None."""
     settings = [settings_of(group.first) for group in groups]
-    names = dict.fromkeys(name for one in settings for name in one if name not in FREE)
+    names = dict.fromkeys(name for one in settings for name in one if name not in TRIALS_DIFFER_IN)
     columns = {name: [one.get(name) for one in settings] for name in names}
     return {name: values for name, values in columns.items() if any(value != values[0] for value in values)}
 
