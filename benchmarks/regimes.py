@@ -2,7 +2,7 @@
 
     python benchmarks/regimes.py a mixup 0                 one cell: regime, form, seed
     python benchmarks/regimes.py --list a 3 mixup cutmix   the lines of a grid of 3 seeds, to be fed to xargs
-    python benchmarks/regimes.py --table                   the table of all that is finished
+    python benchmarks/regimes.py --table                   the table of all that is finished: the median of the last ten epochs
 
 A cell that is finished is not run again, one that was interrupted goes on. Two at a time, on two cores:
 
@@ -13,27 +13,25 @@ A cell that is finished is not run again, one that was interrupted goes on. Two 
 import json
 import statistics
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from automix.config import TrainConfig
 from automix.engine import train
-from automix.recipes import find_recipe
+from automix.experiments.cells import Values, merge
+from automix.experiments.plan import all_settings
+from automix.experiments.replica import CIFAR_CUT, SHAPES
 
 RUNS = Path("runs/regimes")
-NARROW = {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]}
 
-CIFAR = {"data": "cifar100", "classes": 20, "per_class": 100, "model_options": NARROW, "eval_every": 10}
-REGIMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "a": (CIFAR, {"epochs": 250}),  # 5,000 steps
-    "a-short": (CIFAR, {"epochs": 80}),  # 1,600 steps
-    "b": ({**CIFAR, "per_class": 500}, {"epochs": 60}),  # 6,000 steps
-    "c": ({**CIFAR, "classes": 100}, {"epochs": 100}),  # 10,000 steps
-    "shapes": (  # 2,400 steps
-        {"data": "shapes", "per_class": 25, "model_options": NARROW, "eval_every": 40},
-        {"epochs": 400, "train_size": 24, "test_size": 24, "batch_size": 50},
-    ),
+REGIMES: dict[str, Values] = {
+    "a": CIFAR_CUT,  # 20 classes x 100 images, 5,022 steps of 32: the replica's
+    "b": {**CIFAR_CUT, "per_class": 500, "epochs": 19},  # 20 x 500, 5,928 steps
+    "c": {**CIFAR_CUT, "classes": 100, "epochs": 32},  # 100 x 100, 9,984 steps
+    "a-short": {**CIFAR_CUT, "epochs": 80, "batch_size": 100},  # 1,600 steps
+    "a-long": {**CIFAR_CUT, "epochs": 250, "batch_size": 100},  # 5,000 steps
+    "shapes": SHAPES,  # 1,200 steps: the replica's
+    "shapes-long": {**SHAPES, "epochs": 400, "eval_every": 40},  # 2,400 steps
 }
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -76,19 +74,12 @@ SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
 
 
 def configure(regime: str, form: str, seed: int) -> TrainConfig:
-    run, settings = REGIMES[regime]
     method, options = FORMS[form]
+    values = merge(REGIMES[regime], {"method": method, "method_options": options, "ema": True})
     if form.startswith("double-"):
-        settings = {**settings, "epochs": 2 * settings["epochs"], "batch_size": 2 * settings.get("batch_size", 100)}
-    settings = {**settings, **SETTINGS.get(form, {})}
-    return TrainConfig(
-        **run,
-        method=method,
-        method_options=options,
-        seed=seed,
-        out=str(RUNS / regime / f"{form}-{seed}"),
-        settings=replace(find_recipe("quick"), ema=True, **settings),
-    )
+        values |= {name: 2 * all_settings(values)[name] for name in ("epochs", "batch_size")}
+    values |= SETTINGS.get(form, {})
+    return TrainConfig.from_flat({**values, "seed": seed, "out": str(RUNS / regime / f"{form}-{seed}")})
 
 
 def table() -> None:
@@ -96,7 +87,7 @@ def table() -> None:
         scores: dict[str, list[float]] = {}
         for path in sorted((RUNS / regime).glob("*/summary.json")):
             form = path.parent.name.rpartition("-")[0]
-            scores.setdefault(form, []).append(json.loads(path.read_text())["teacher_top1"])
+            scores.setdefault(form, []).append(json.loads(path.read_text())["median_top1_of_last_epochs"])
         for form, values in sorted(scores.items(), key=lambda item: -statistics.mean(item[1])):
             spread = f" +- {statistics.stdev(values):.2f}" if len(values) > 1 else ""
             print(f"| {regime} | {form} | {statistics.mean(values):.2f}{spread} | {len(values)} |")
