@@ -2,7 +2,7 @@
 
     python benchmarks/regimes.py a mixup 0                 one cell: regime, form, seed
     python benchmarks/regimes.py --list a 3 mixup cutmix   the lines of a grid of 3 seeds, to be fed to xargs
-    python benchmarks/regimes.py --table                   the table of all that is finished: the median of the last ten epochs
+    python benchmarks/regimes.py --table                   the table of what is finished, medians of the last ten epochs
 
 A cell that is finished is not run again, one that was interrupted goes on. Two at a time, on two cores:
 
