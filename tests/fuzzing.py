@@ -61,12 +61,13 @@ def furnish(folder: Path) -> None:
 
 @contextlib.contextmanager
 def place(folder: Path) -> Iterator[None]:
-    """Work in `folder`, furnished, and neither train nor export there."""
+    """Work in `folder`, furnished, and neither train nor export nor serve a page there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         furnish(folder)
         patch.setattr("automix.engine.train", check_instead_of_training)
         patch.setattr("automix.commands.export.export", export_nothing)
+        patch.setattr("automix.explore.serve.serve", lambda *_: None)
         yield
 
 

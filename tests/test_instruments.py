@@ -150,7 +150,7 @@ def test_a_strip_keeps_its_columns_and_draws_over_what_is_drawn_again(tmp_path: 
     assert first.crop((14 + 3 * width, 0, *first.size)).getcolors() == [
         (first.height * (first.width - 14 - 3 * width), (255, 255, 255))
     ]
-    assert len(second.crop((14 + 3 * width, 0, *first.size)).getcolors(10**6)) > 2
+    assert len(second.crop((14 + 3 * width, 0, *first.size)).getcolors(10**6) or ()) > 2
     draw(path, task, x, 2)
     with Image.open(path) as opened:
         assert opened.convert("RGB").tobytes() == second.tobytes()

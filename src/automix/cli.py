@@ -22,6 +22,7 @@ COMMANDS = {
     "export": "a trained run as ONNX, TorchScript, torch.export or plain weights",
     "mix": "a picture of mixed samples over lam, from a run or from images",
     "report": "one page to look at: curves, masks, evaluations, of a run or several",
+    "explore": "a local page: mix two images, move lam, compare the methods",
     "bench": "the paper's tables and figures as grids of runs",
     "detect": "fine-tune a detector on a trained classifier, and measure it",
     "methods": "list the mixing methods",

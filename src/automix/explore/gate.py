@@ -1,0 +1,128 @@
+"""What the server answers: the page and what the page needs. Gradio alone would answer far more.
+
+Gradio has routes that serve files, fetch addresses on the caller's behalf and take recordings, and a payload may name
+a file, or an address, that Gradio then copies for itself. Here, whatever the page does not use does not exist, payloads
+may name uploaded files only, and the browser is told to load nothing from elsewhere. A server for this machine alone
+also refuses a visitor that calls it by another name, as a page of somebody else's would whose name leads here.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+ROUTES = re.compile(
+    r"/|/(config|theme\.css|manifest\.json|favicon\.ico)/?|/(assets|static)/.+"
+    r"|/gradio_api/(queue/join|queue/data|upload|upload_progress|heartbeat/\w+)/?"
+)
+ASKING = "/gradio_api/queue/join"
+LONGEST = 100_000  # bytes of a question: numbers, names, and where an upload lies
+HERE = ("127.0.0.1", "localhost", "::1")
+HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+        b"img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; form-action 'self'; "
+        b"frame-ancestors 'none'; base-uri 'self'; object-src 'none'",
+    ),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+
+class Gate:
+    """Before the ASGI `app`: `uploads` is the folder whose files payloads may name, `only_here` for this machine."""
+
+    def __init__(self, app: App, uploads: Path, only_here: bool) -> None:
+        self.app = app
+        self.uploads = uploads.resolve()
+        self.only_here = only_here
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http" or not ROUTES.fullmatch(scope["path"]):
+            await _refuse(scope, send, 404, "there is no such page")
+            return
+        if self.only_here and _host(scope) not in HERE:
+            await _refuse(scope, send, 403, "this page is for the machine that it runs on")
+            return
+        if scope["path"].rstrip("/") == ASKING:
+            body = await _read(receive)
+            if body is None or not self.names_uploads_only(body):
+                await _refuse(scope, send, 403, "the question is too long, or names a file that was not uploaded")
+                return
+            receive = _again(body, receive)
+        await self.app(scope, receive, _with_headers(send))
+
+    def names_uploads_only(self, body: bytes) -> bool:
+        """Whether every file in a JSON payload lies in the folder of uploads."""
+        try:
+            return all(self._is_upload(path) for path in _paths(json.loads(body)))
+        except (ValueError, RecursionError):
+            return False
+
+    def _is_upload(self, path: object) -> bool:
+        return isinstance(path, str) and Path(path).is_absolute() and self.uploads in Path(path).resolve().parents
+
+
+def _paths(value: Any) -> list[object]:
+    """Whatever stands under the name `path`, at any depth."""
+    if isinstance(value, dict):
+        here = [value["path"]] if "path" in value else []
+        return here + [path for item in value.values() for path in _paths(item)]
+    return [path for item in value for path in _paths(item)] if isinstance(value, list) else []
+
+
+def _host(scope: Message) -> str:
+    """The name by which the server was called, without the port."""
+    name = next((value for key, value in scope["headers"] if key == b"host"), b"").decode("latin-1")
+    return re.sub(r":\d*$", "", name).strip("[]").lower()
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """The body of a request, or None where it is too long."""
+    body = b""
+    while len(body) <= LONGEST:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return body if len(body) <= LONGEST else None
+    return None
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that hands out the body that was read already."""
+    left = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def hand_out() -> Message:
+        return left.pop() if left else await receive()
+
+    return hand_out
+
+
+def _with_headers(send: Send) -> Send:
+    async def add(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+        await send(message)
+
+    return add
+
+
+async def _refuse(scope: Message, send: Send, status: int, reason: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), *HEADERS]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{reason}\n".encode()})
