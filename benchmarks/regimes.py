@@ -38,35 +38,42 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "mixup": ("mixup", {"alpha": 1.0}),
     "cutmix": ("cutmix", {"alpha": 1.0}),
-    "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),  # the loss on clean images beside it, as AutoMix has
+    "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),  # a second loss beside it, as AutoMix has
     "cutmix-ce": ("cutmix", {"alpha": 1.0, "one_hot_loss": True}),
     "double-mixup": ("mixup", {"alpha": 1.0}),  # twice the batch in as many steps
+    "mixup-lr-0.2": ("mixup", {"alpha": 1.0}),
+    "vanilla-lr-0.2": ("vanilla", {}),
+    "cutmix-lr-0.2": ("cutmix", {"alpha": 1.0}),
     "automix": ("automix", {}),
+    "fast": ("automix", {"effort": "fast"}),
+    "exact": ("automix", {"effort": "exact"}),
     "paper": ("automix", {"paper": True}),
-    "normalised": ("automix", {"paper": True, "normalize": True}),
-    "no-local": ("automix", {"local": False}),
-    "drifting-mean": ("automix", {"exact_mean": False}),
+    "flat": (
+        "automix",
+        {"lam_margin": 0.5, "block_share": 0.03},
+    ),  # AutoMix with Mixup's samples in place of the block's
+    "whole-batch": ("automix", {"block_share": 1.0}),
     "second-none": ("automix", {"second_loss": "none"}),
     "second-mixup": ("automix", {"second_loss": "mixup"}),
+    "second-clean": ("automix", {"second_loss": "clean"}),
+    "none-alpha-1": ("automix", {"second_loss": "none", "alpha": 1.0}),
     "alpha-1": ("automix", {"alpha": 1.0}),
+    "per-sample": ("automix", {"per_sample": True}),
     "bilinear": ("automix", {"upsampling": "bilinear"}),
     "layer-2": ("automix", {"layer": 2}),
     "block-lr-0.3": ("automix", {"block_lr": 0.3}),
     "block-lr-3": ("automix", {"block_lr": 3.0}),
-    "averaged": ("automix", {"block_lr": 2.0, "second_loss": "mixup"}),
-    "mixup-lr-0.2": ("mixup", {"alpha": 1.0}),
-    "vanilla-lr-0.2": ("vanilla", {}),
-    "cutmix-lr-0.2": ("cutmix", {"alpha": 1.0}),
-    "share": ("automix", {"second_loss": "share"}),
-    "fast": ("automix", {"effort": "fast"}),
-    "fast-none": ("automix", {"second_loss": "none", "block_share": 0.25}),
-    "clean-quarter": ("automix", {"block_share": 0.25}),
-    "per-sample": ("automix", {"per_sample": True}),
+    "no-local": ("automix", {"local": False}),
+    "drifting-mean": ("automix", {"exact_mean": False}),
+    "exact-bilinear": ("automix", {"effort": "exact", "upsampling": "bilinear"}),
+    "exact-second-mixup": ("automix", {"effort": "exact", "second_loss": "mixup"}),
+    "exact-second-none": ("automix", {"effort": "exact", "second_loss": "none"}),
+    "exact-second-mixup-no-local": ("automix", {"effort": "exact", "second_loss": "mixup", "local": False}),
+    "exact-averaged": ("automix", {"effort": "exact", "block_lr": 2.0, "second_loss": "mixup"}),
 }
 
 SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
-    "fast-none": {"lr": 0.2},
-    "averaged": {"lr": 0.05, "weight_decay": 1e-3},  # the student's two losses averaged instead of added
+    "exact-averaged": {"lr": 0.05, "weight_decay": 1e-3},  # the student's two losses averaged instead of added
     "mixup-lr-0.2": {"lr": 0.2},  # AutoMix adds two losses of the student: its steps are twice as long
     "vanilla-lr-0.2": {"lr": 0.2},
     "cutmix-lr-0.2": {"lr": 0.2},

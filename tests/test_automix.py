@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from conftest import HandWritten, batch, group_norm
 from safetensors.torch import save_file
+from scipy.stats import beta
 from torch import Tensor
 
 from automix import AutoMix, MixedTarget, create_model
 from automix.data import draw_shapes
 from automix.learned.automix import Pairs
 from automix.learned.block_file import load_mix_block, save_mix_block
-from automix.mixing import blend, step_generator
+from automix.mixing import blend, draw_index, draw_lam, step_generator
 
 
 def make(**options: Any) -> AutoMix:
@@ -39,7 +40,7 @@ def grads(task: AutoMix) -> dict[str, Tensor | None]:
     ("term", "paper"),
     [
         *((term, True) for term in ("loss_mixed", "loss_clean", "loss_generation", "loss_lambda")),
-        *((term, False) for term in ("loss_mixed", "loss_clean", "loss_generation")),
+        *((term, False) for term in ("loss_mixed", "loss_mixup", "loss_generation")),
     ],
 )
 def test_each_loss_reaches_its_own_parameters_only(term: str, paper: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,13 +89,28 @@ def test_a_step_is_algorithm_1_written_out() -> None:
     torch.testing.assert_close(out.logits, logits_q.detach())
 
 
-def test_mixup_as_the_second_loss_has_a_third_draw() -> None:
-    task, (x, y) = make(norm=group_norm, second_loss="mixup"), batch()
+@pytest.mark.parametrize(("second_loss", "progress", "alpha"),
+                         [("mixup", 0.6, 2.0), ("rising", 0.6, 0.6), ("rising", 0.0, 0.02)])  # fmt: skip
+def test_mixup_as_the_second_loss_has_a_third_draw(second_loss: str, progress: float, alpha: float) -> None:
+    task, (x, y) = make(norm=group_norm, second_loss=second_loss, block_share=1.0), batch()
+    task.progress = progress
     generator = step_generator(task.seed, task.step)
-    pairs = [task.draw(x, generator) for _ in "qkm"][2]
-    logits = task.student(blend(x, pairs.index, pairs.lam))
-    expected = pairs.lam * F.cross_entropy(logits, y) + (1 - pairs.lam) * F.cross_entropy(logits, y[pairs.index])
+    for _ in "qk":
+        task.draw(x, generator)
+    lam, index = draw_lam(x, alpha, generator=generator), draw_index(x, generator=generator)
+    logits = task.student(blend(x, index, lam))
+    expected = lam * F.cross_entropy(logits, y) + (1 - lam) * F.cross_entropy(logits, y[index])
     torch.testing.assert_close(task(x, y).metrics["loss_mixup"], expected.detach())
+
+
+def test_what_rises_is_clean_where_no_progress_is_told() -> None:
+    """Nearly always: lam is 0 or 1 but for one draw in twenty (Beta(0.02, 0.02); 0.057 of it lies between)."""
+    task, (x, _) = make(), batch()
+    lam = draw_lam(x.new_zeros(4000, 1, 1, 1), task._rising_alpha(), per_sample=True, generator=step_generator(0, 0))
+    between = ((lam > 0.05) & (lam < 0.95)).float().mean().item()
+    assert between == pytest.approx(beta(0.02, 0.02).cdf(0.95) - beta(0.02, 0.02).cdf(0.05), abs=0.02)
+    task.update(0.7)
+    assert task._rising_alpha() == 0.7
 
 
 def test_l_lambda_by_hand() -> None:
@@ -160,7 +176,7 @@ def test_near_the_ends_of_lam_the_pair_is_mixed_as_by_mixup() -> None:
 def test_random_grids_train_the_student_alone() -> None:
     task, (x, y) = make(attention=False), batch()
     out = task(x, y)
-    assert {name for name in out.metrics if name.startswith("loss")} == {"loss_mixed", "loss_clean"}
+    assert {name for name in out.metrics if name.startswith("loss")} == {"loss_mixed", "loss_mixup"}
     assert [group["name"] for group in task.param_groups(lr=0.1)] == ["student"]
     assert set(task.mix(x, lam=0.5).mask.unique().tolist()) == {0.0, 1.0}
 
@@ -169,7 +185,8 @@ def test_ablations_drop_their_terms() -> None:
     def terms(**options: Any) -> set[str]:
         return {name for name in make(**options)(*batch()).metrics if name.startswith("loss")}
 
-    assert terms() == {"loss_mixed", "loss_generation", "loss_clean"}
+    assert terms() == {"loss_mixed", "loss_generation", "loss_mixup"}
+    assert terms(second_loss="clean") == {"loss_mixed", "loss_generation", "loss_clean"}
     assert terms(second_loss="mixup") == {"loss_mixed", "loss_generation", "loss_mixup"}
     assert terms(second_loss="none") == {"loss_mixed", "loss_generation"}
     assert terms(paper=True, second_loss="none") == {"loss_mixed", "loss_generation", "loss_lambda"}
@@ -250,7 +267,7 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
     [
         ({"alpha": 0}, "alpha=0: accepted is a number > 0"),
         ({"momentum": 1.0}, r"momentum=1.0: accepted is None or a number in \[0, 1\)"),
-        ({"second_loss": "ce"}, "second_loss=ce: accepted are clean, share, mixup, none"),
+        ({"second_loss": "ce"}, "second_loss=ce: accepted are rising, share, clean, mixup, none"),
         ({"gamma": -1}, "gamma=-1: accepted is a number from 0 to inf"),
         ({"epsilon": 2}, "epsilon=2: accepted is a number from 0 to 1"),
         ({"lam_margin": 0.6}, "lam_margin=0.6: accepted is a number from 0 to 0.5"),
@@ -266,10 +283,25 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
     assert "\n" not in str(error.value)
 
 
-def test_the_fast_form_trains_the_block_on_a_quarter_and_leaves_a_half_clean() -> None:
+def test_efforts() -> None:
+    def chosen(**options: Any) -> tuple[str, float]:
+        task = AutoMix(HandWritten(), layer="body", **options)
+        return task.second_loss, task.block_share
+
+    assert chosen() == chosen(effort="usual") == ("rising", 0.25)
+    assert chosen(paper=True) == chosen(effort="exact") == ("clean", 1.0)
+    assert chosen(effort="fast") == ("share", 0.25)
+    assert chosen(effort="fast", second_loss="none", block_share=0.5) == ("none", 0.5)
+
+
+def test_the_fast_form_has_one_pass_and_mixes_half_of_it_by_mixup() -> None:
     x, y = batch(8)
-    task = AutoMix(HandWritten(), layer="body", effort="fast", per_sample=True)
-    assert (task.second_loss, task.block_share) == ("share", 0.25)
+    task = AutoMix(HandWritten(), layer="body", effort="fast", lam_margin=0.0)
+    task.progress = 0.5
+    generator = step_generator(task.seed, task.step)
+    q, _ = task.draw(x, generator), task.draw(x[:2], generator)
+    lam = draw_lam(x, 0.5, generator=generator)
+    by_block = task.mix(x, y, lam=q.lam, index=q.index)
     seen: dict[str, list[Tensor]] = {"student": [], "teacher": []}
     task.student.register_forward_pre_hook(lambda module, inputs: seen["student"].append(inputs[0]))
     assert task.teacher is not None
@@ -277,13 +309,12 @@ def test_the_fast_form_trains_the_block_on_a_quarter_and_leaves_a_half_clean() -
     out = task(x, y)
     assert [len(images) for images in seen["student"]] == [8]  # one pass
     assert [len(images) for images in seen["teacher"]] == [8, 2]  # the features of all, the Mix Block's samples
-    assert torch.equal(seen["student"][0][4:], x[4:])
-    assert not torch.equal(seen["student"][0][:4], x[:4])
-    # counted twice: of the size of the two losses that it replaces
-    plain = AutoMix(HandWritten(), layer="body", second_loss="none")
-    plain.load_state_dict(task.state_dict())
-    assert out.metrics["loss_mixed"] > 1.5 * plain(x, y).metrics["loss_mixed"]
-    assert AutoMix(HandWritten(), layer="body", effort="fast", block_share=0.5).block_share == 0.5
+    torch.testing.assert_close(seen["student"][0][:4], by_block.x[:4])
+    torch.testing.assert_close(seen["student"][0][4:], blend(x, q.index, lam)[4:])
+    lams = torch.cat([q.lam.expand(4), lam.expand(4)])
+    each = [F.cross_entropy(out.logits, labels, reduction="none") for labels in (y, y[q.index])]
+    expected = 2 * (lams * each[0] + (1 - lams) * each[1]).mean()  # of the size of the two losses that it replaces
+    torch.testing.assert_close(out.metrics["loss_mixed"], expected)
 
 
 def test_a_mix_block_goes_through_a_file(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def pipeline_cell(row: str, where: Column, paper: float | None, *, paper_form: b
     the student: for them that is the row without, and the paper leaves it out.
     """
     if where.values["method"] == "automix":
-        options = {**({"paper": True} if paper_form else {}), **_BLOCK[row]}
+        options = {**({"paper": True} if paper_form else {"effort": "exact"}), **_BLOCK[row]}
     elif row == "mp-m0":
         return Cell(row, where.name, paper, note="the same as (none): nothing but the average changes")
     else:

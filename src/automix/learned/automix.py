@@ -5,12 +5,15 @@ One step (Algorithm 1), with two draws of lam and of partners, one for the class
     z = f_k(x) up to layer l                                   no gradient
     x_q = h(x, z, lam_q, index_q)                              Eq. 4, no gradient
     x_k = h(x, z, lam_k, index_k)                              Eq. 4, gradient to phi
-    L = l_CE(f_q(x)) + l_MCE(f_q(x_q))                         classification: gradient to theta_q
+    L = l_2(f_q(x)) + l_MCE(f_q(x_q))                          classification: gradient to theta_q
       + l_MCE(f_k(x_k)) [+ l_lambda(s_k)]                      generation: gradient to phi       (Eq. 8)
 
 Because x_q carries no graph and the teacher f_k takes no gradient, one backward pass of the sum is the alternating
 optimisation of Eq. 10-11: each loss reaches its own parameters only, and the entanglement of Eq. 9 cannot arise.
 `update` then moves the teacher (Eq. 12).
+
+The student's second loss l_2 is l_CE on the clean images in the paper. That learns fast and over-fits small data; ours
+begins as it and becomes Mixup's: the images are mixed with lam ~ Beta(a, a), and a rises from 0 to 1 over the training.
 
 l_lambda is there without the Mix Block's `exact_mean` only; with it, the mean of a mask is lam by construction.
 """
@@ -32,18 +35,19 @@ from automix.methods.mixup import mixup
 from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam, mask_spread
 from automix.task import Criterion, StepOutput, Task, batch_norm_hint, eval_mode, step_output
 
-SECOND_LOSSES = ("clean", "share", "mixup", "none")
-CLEAN_SHARE = 0.5  # of the mixed batch, left clean where second_loss is "share"
-EFFORTS = {"exact": ("clean", 1.0), "fast": ("share", 0.25)}  # second_loss, block_share
+SECOND_LOSSES = ("rising", "share", "clean", "mixup", "none")
+EFFORTS = {"exact": ("clean", 1.0), "usual": ("rising", 0.25), "fast": ("share", 0.25)}  # second_loss, block_share
+LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: images as good as clean
 SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Who is mixed with whom, and by how much."""
+    """Who is mixed with whom, and by how much; by a mask of the Mix Block's but where `flat`, by Mixup there."""
 
     lam: Tensor
     index: Tensor
+    flat: Tensor | None = None
 
 
 class AutoMix(Task):
@@ -54,14 +58,18 @@ class AutoMix(Task):
     nothing to select and the pair is mixed as by Mixup. ``per_sample=True`` draws a lam for every sample. The Mix Block
     learns `block_lr` times as fast as the student.
 
-    ``paper=True`` is the paper's own form: the Mix Block without our additions (mix_block.py).
+    ``paper=True`` is the paper's own form: the Mix Block without our additions (mix_block.py), ``effort="exact"``.
 
-    ``effort="fast"`` costs little more than Mixup (docs/results/automix-cost.md): the Mix Block learns from a quarter
-    of each batch (`block_share`), and half of the mixed batch is left clean (`second_loss` "share") where "exact" has a
-    pass of its own for clean images.
+    `second_loss` is what the student learns beside the mixed samples: the images mixed by Mixup with an alpha "rising"
+    from 0 to 1, so that they are clean at first; "clean" images throughout (l_CE); by "mixup" with the same alpha as
+    the mixed samples; or "none". With "share" there is no second pass: half of the batch is mixed as by "rising"
+    instead of by the Mix Block. What rises follows the progress that `update` is told; never told, images stay clean.
 
-    `second_loss` is what the student learns beside the mixed samples: "clean" images (l_CE), the same images mixed by
-    "mixup" with a draw of their own, a "share" of the batch that is left clean, or "none". For the ablations:
+    `effort` is "usual", "exact" (the algorithm as published: `second_loss` "clean", the Mix Block learns from the whole
+    batch) or "fast" (`second_loss` "share", little more than Mixup's cost: docs/results/automix-cost.md). Without
+    "exact" the Mix Block learns from a quarter of each batch (`block_share`).
+
+    For the ablations:
     ``gamma=0`` drops l_lambda (which there is with ``exact_mean=False`` only), ``momentum=0`` makes the teacher a copy
     of the student, and ``momentum=None`` trains student and Mix Block jointly on one loss without a teacher, as in the
     paper's row "none"; that one is known to collapse.
@@ -78,7 +86,7 @@ class AutoMix(Task):
         layer: int | str = 3,
         *,
         paper: bool = False,
-        effort: str = "exact",
+        effort: str | None = None,
         second_loss: str | None = None,
         alpha: float = 2.0,
         momentum: float | None = 0.999,
@@ -94,6 +102,7 @@ class AutoMix(Task):
         mix_block: MixBlock | Path | str | None = None,
         **block_options: Any,
     ) -> None:
+        effort = effort or ("exact" if paper else "usual")
         check_choice("effort", effort, EFFORTS)
         usual_loss, usual_share = EFFORTS[effort]
         second_loss = usual_loss if second_loss is None else second_loss
@@ -129,8 +138,8 @@ class AutoMix(Task):
         q = self.draw(x, generator)
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
-        some = math.ceil(self.block_share * len(x))
-        return self._momentum_step(x, y, self._leave_some_clean(q), self.draw(x[:some], generator), generator)
+        k = self.draw(x[: math.ceil(self.block_share * len(x))], generator)
+        return self._momentum_step(x, y, self._share_with_mixup(x, q, generator), k, generator)
 
     def _momentum_step(self, x: Tensor, y: Tensor, q: Pairs, k: Pairs, generator: torch.Generator) -> StepOutput:
         assert self.teacher is not None
@@ -167,9 +176,10 @@ class AutoMix(Task):
         losses, logits = self.classification_loss(x, y, mixed)
         if self.second_loss == "share":
             losses["loss_mixed"] = 2 * losses["loss_mixed"]  # of the size of the two losses that it replaces
-        if self.second_loss == "mixup":
+        if self.second_loss in ("rising", "mixup"):
             losses["loss_mixed"] = self.settle(losses["loss_mixed"])
-            plain = mixup(x, y, self.alpha, per_sample=self.per_sample, generator=generator)
+            alpha = self.alpha if self.second_loss == "mixup" else self._rising_alpha()
+            plain = mixup(x, y, alpha, per_sample=self.per_sample, generator=generator)
             losses["loss_mixup"] = self.criterion(plain.target, self.student(plain.x))
         return losses, logits
 
@@ -191,9 +201,11 @@ class AutoMix(Task):
         lam, index = pairs.lam, pairs.index
         height, width = x.shape[-2:]
         mask = self.mix_block(z, z[index], lam, (height, width), generator)
-        extreme = torch.minimum(lam, 1 - lam) <= self.lam_margin
+        flat = torch.minimum(lam, 1 - lam) <= self.lam_margin
+        if pairs.flat is not None:
+            flat = flat | pairs.flat
         # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
-        mask = torch.where(as_map(extreme), as_map(lam).to(mask.dtype), mask)
+        mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
         return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask)
 
     def draw(
@@ -207,13 +219,17 @@ class AutoMix(Task):
         lam = draw_lam(x, self.alpha, lam=lam, per_sample=self.per_sample, generator=generator)
         return Pairs(lam, draw_index(x, index=index, generator=generator))
 
-    def _leave_some_clean(self, pairs: Pairs) -> Pairs:
-        """With the second loss "share", lam = 1 for the last images of the batch."""
+    def _share_with_mixup(self, x: Tensor, pairs: Pairs, generator: torch.Generator) -> Pairs:
+        """With the second loss "share", the last half of the batch is for Mixup, with a lam of its own."""
         if self.second_loss != "share":
             return pairs
-        count = len(pairs.index)
-        clean = torch.arange(count, device=pairs.lam.device) >= count - round(CLEAN_SHARE * count)
-        return Pairs(torch.where(clean, torch.ones_like(pairs.lam), pairs.lam), pairs.index)
+        flat = torch.arange(len(x), device=pairs.lam.device) >= (len(x) + 1) // 2
+        lam = draw_lam(x, self._rising_alpha(), per_sample=self.per_sample, generator=generator)
+        return Pairs(torch.where(flat, lam, pairs.lam), pairs.index, flat)
+
+    def _rising_alpha(self) -> float:
+        """From (nearly) 0, where Mixup leaves images clean, to 1."""
+        return max(self.progress, LOWEST_ALPHA)
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
