@@ -1,5 +1,7 @@
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,3 +54,17 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image.permute(1, 2, 0).numpy()).save(folder / f"{number}.png")
     return root
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium, where there is one."""
+    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'automix[dev]'")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs a Chromium: apt-get install chromium")
+    quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+    with driver.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-sync", *quiet])
+        yield started
+        started.close()

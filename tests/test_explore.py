@@ -556,19 +556,6 @@ def server(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
     started.process.communicate(timeout=10)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'automix[dev]'")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("needs a Chromium: apt-get install chromium")
-    quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
-    with driver.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-sync", *quiet])
-        yield started
-        started.close()
-
-
 class Visit:
     """The page on a screen, and everything that the browser says and asks for."""
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -422,19 +421,6 @@ def test_epochs_are_chosen_evenly_and_the_last_is_among_them(runs: Path, copy: P
 
 
 # In a real browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'automix[browser]'")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("needs a Chromium: apt-get install chromium")
-    quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
-    with driver.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-sync", *quiet])
-        yield started
-        started.close()
 
 
 class Visit:
