@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from automix.engine import prepare
 from automix.engine.loop import training_step
 from automix.engine.processes import Processes
 from automix.engine.signals import Stop
-from automix.recipes import find_recipe
+from automix.experiments.replica import CIFAR_CUT
 
 pytestmark = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
 
@@ -37,14 +36,7 @@ def test_automix_trains_on_real_photos(line: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_masks_get_structure_and_follow_lam_within_500_steps(tmp_path: Path) -> None:
     """The first 500 of 5,000 steps on 20 classes x 100 images of CIFAR-100: regime (a) of docs/results/mix-block.md."""
-    config = TrainConfig(
-        data="cifar100",
-        classes=20,
-        per_class=100,
-        out=str(tmp_path / "run"),
-        model_options={"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]},
-        settings=replace(find_recipe("quick"), epochs=250),
-    )
+    config = TrainConfig.from_flat({**CIFAR_CUT, "out": str(tmp_path / "run")})
     run = prepare(config, Processes(), resume=False, overwrite=False)
     run.task.train()
     batches = run.data.loader.batches(0, 500)
