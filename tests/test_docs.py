@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -114,10 +115,16 @@ def test_costs_are_the_measured_ones() -> None:
 
 
 def test_gains_are_the_measured_ones() -> None:
-    measured = rows("results/mix-block.md", "| form |")
-    shown = rows("choosing.md", "| method | `shapes`")
-    assert len(shown) > 5
-    assert shown == {name: measured[name] for name in shown}
+    measured = rows("results/mix-block.md", "| method | seed 0")
+    shown = rows("choosing.md", "| method | accuracy")
+    assert len(shown) >= 3
+    for name, (accuracy, seeds) in shown.items():
+        *runs, summary = measured[name]
+        by_seed = [float(run) for run in runs if run]
+        assert (accuracy, int(seeds)) == (summary, len(by_seed))
+        mean, spread = (float(number) for number in summary.split(" +- "))
+        assert statistics.mean(by_seed) == pytest.approx(mean, abs=0.01)
+        assert statistics.stdev(by_seed) == pytest.approx(spread, abs=0.01)
 
 
 def test_every_method_has_its_page() -> None:
