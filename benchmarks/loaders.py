@@ -1,4 +1,4 @@
-"""Images a second of the loaders and of evaluation, beside a bare torchvision loop (docs/results/loaders.md).
+"""Images a second of the loaders and of evaluation, beside a bare torchvision loop.
 
     export AUTOMIX_DATA=...
     python benchmarks/loaders.py [--rounds 10]
@@ -24,8 +24,8 @@ from automix.data.listing import Listing
 from automix.data.open import open_data, open_subset
 from automix.evaluate.accuracy import accuracy
 from automix.evaluate.samples import Samples
+from automix.experiments.replica import NARROW
 
-NARROW: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (16, 32, 64, 128)}
 Endless = Iterator[Any]
 
 
@@ -107,7 +107,7 @@ def evaluation(count: int = 500) -> dict[str, Callable[[], int]]:
     from torchvision import transforms
 
     torch.manual_seed(0)
-    model = automix.create_model("resnet18", num_classes=100, image_size=32, **NARROW).eval()
+    model = automix.create_model("resnet18", num_classes=100, image_size=32, **NARROW["model_options"]).eval()
     _, test = open_subset("cifar100", None, None, None, None, 0)
     samples = Samples(test, 32).first(count)
     images = [samples.source.read(index) for index in range(len(samples))]

@@ -184,6 +184,5 @@ def _plot(blocks: "Sequence[Block]", path: Path) -> str:
         return ""
     if picture is None:
         return ""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: picture.save(temporary, "png"))
     return path.name

@@ -62,7 +62,7 @@ def open_subject(
         if weights is not None:
             raise ValueError(f"weights={weights} beside {source}: accepted is a network's name, or no weights")
         model, card = load_classifier(path, which)
-        config = _config_of(path)
+        config = config_of(path)
     else:
         model, card, config = *_network(source, weights), None
     test, data = _test_set(card, config, data, data_root)
@@ -72,34 +72,42 @@ def open_subject(
     return Subject(source, classifier, card, data, samples if images is None else samples.first(images), config)
 
 
-def _config_of(path: Path) -> TrainConfig | None:
+def config_of(path: Path) -> TrainConfig | None:
+    """The settings of the run in the folder `path`; None where there is none."""
     written = path / "config.yaml"
     return TrainConfig.from_flat(read_config(written)) if written.is_file() else None
 
 
 def _network(name: str, weights: str | None) -> tuple[nn.Module, Card]:
     """timm's network of that name, and a card without names of classes, which the data will give."""
-    import timm
-
     from automix.engine.build import load_initial_weights
 
-    if not timm.is_model(name):
-        raise ValueError(f"{name!r}: no such folder or file, and no network of timm's: accepted are these three")
-    known = timm.get_pretrained_cfg(name)
-    expects = timm.data.resolve_data_config(pretrained_cfg=known.to_dict())
-    classes = int(known.num_classes)
-    size = int(expects["input_size"][-1])
+    card = card_of_timms(name)
     try:
-        model = create_model(name, num_classes=classes, image_size=size, pretrained=weights is None)
+        model = create_model(
+            name, num_classes=len(card.classes), image_size=card.image_size, pretrained=weights is None
+        )
     except (OSError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(f"model {name}: no pretrained weights ({reason}); accepted is --weights FILE") from None
     if weights is not None:
         load_initial_weights(model, Path(weights))
+    return model, card
+
+
+def card_of_timms(name: str) -> Card:
+    """What timm's network `name` was trained for; its classes are numbers."""
+    import timm
+
+    if not timm.is_model(name):
+        raise ValueError(f"{name!r}: no such folder or file, and no network of timm's: accepted are these three")
+    known = timm.get_pretrained_cfg(name)
+    expects = timm.data.resolve_data_config(pretrained_cfg=known.to_dict())
+    size = int(expects["input_size"][-1])
     mean, std = (tuple(float(value) for value in expects[key]) for key in ("mean", "std"))
-    names = tuple(str(number) for number in range(classes))
+    names = tuple(str(number) for number in range(int(known.num_classes)))
     options: dict[str, Any] = {"model": name, "model_options": {}, "classes": names, "mean": mean, "std": std}
-    return model, Card(image_size=size, train_size=size, crop=float(expects["crop_pct"]), **options)
+    return Card(image_size=size, train_size=size, crop=float(expects["crop_pct"]), **options)
 
 
 def _test_set(card: Card, config: TrainConfig | None, data: str | None, data_root: str | None) -> tuple[Split, str]:

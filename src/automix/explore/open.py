@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from automix.backbones import create_model
 from automix.classifier import Card, load_classifier, one_line
-from automix.config import TrainConfig, read_config
 from automix.data.open import open_subset
 from automix.data.shapes import CLASSES, draw_shapes
 from automix.engine.checkpoint import has_checkpoint
 from automix.evaluate.samples import Samples
+from automix.evaluate.subject import card_of_timms, config_of
 from automix.explore.pair import Explorer, Picture
 
 EXAMPLES = 12
@@ -77,24 +76,9 @@ def _from_path(path: Path) -> Explorer:
 
 
 def _by_name(name: str, weights: str | None, untrained: bool) -> Explorer:
-    import timm
-
-    if not timm.is_model(name):
-        raise ValueError(f"{name!r}: no such folder or file, and no network of timm's: accepted are these three")
-    known = timm.get_pretrained_cfg(name)
-    expects = timm.data.resolve_data_config(pretrained_cfg=known.to_dict())
-    count, size = int(known.num_classes), int(expects["input_size"][-1])
-    model, notes = _network(name, count, size, weights, untrained)
-    mean, std = (tuple(float(value) for value in expects[key]) for key in ("mean", "std"))
-    options: dict[str, Any] = {"model": name, "model_options": {}, "mean": mean, "std": std}
-    card = Card(
-        classes=_class_names(known, count),
-        image_size=size,
-        train_size=size,
-        crop=float(expects["crop_pct"]),
-        **options,
-    )
-    return Explorer(name, card, (), {"classifier": model.eval()}, notes=notes)
+    card = card_of_timms(name)
+    model, notes = _network(name, len(card.classes), card.image_size, weights, untrained)
+    return Explorer(name, replace(card, classes=_class_names(card)), (), {"classifier": model.eval()}, notes=notes)
 
 
 def _network(name: str, count: int, size: int, weights: str | None, untrained: bool) -> tuple[nn.Module, list[str]]:
@@ -117,13 +101,14 @@ def _network(name: str, count: int, size: int, weights: str | None, untrained: b
     return model, [UNTRAINED] if untrained else []
 
 
-def _class_names(known: Any, count: int) -> tuple[str, ...]:
+def _class_names(card: Card) -> tuple[str, ...]:
     """ImageNet's where the network was trained on it, else numbers."""
+    import timm
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
-    subset = infer_imagenet_subset(known.to_dict())
+    subset = infer_imagenet_subset(timm.get_pretrained_cfg(card.model).to_dict())
     if subset is None:
-        return tuple(str(number) for number in range(count))
+        return card.classes
     names = ImageNetInfo(subset).label_descriptions()
     return tuple(name.split(",")[0] for name in names)
 
@@ -133,7 +118,7 @@ def _class_names(known: Any, count: int) -> tuple[str, ...]:
 
 def _with_examples(opened: Explorer, source: str | None, data: str | None, data_root: str | None) -> Explorer:
     """With test images to choose from; data that is not on this machine is missed only where it was asked for."""
-    config = _config_of(source)
+    config = config_of(Path(source)) if source is not None else None
     name = data or (config.data if config else opened.card.facts.get("data"))
     if name is None:
         return replace(opened, examples=_shapes(opened.card.image_size))
@@ -153,11 +138,6 @@ def _with_examples(opened: Explorer, source: str | None, data: str | None, data_
         card = replace(card, classes=test.classes)
     samples = Samples(test, card.image_size, card.crop)
     return replace(opened, card=card, examples=_choose(samples, card.classes if opened.networks else ()))
-
-
-def _config_of(source: str | None) -> TrainConfig | None:
-    written = Path(source or "") / "config.yaml"
-    return TrainConfig.from_flat(read_config(written)) if source is not None and written.is_file() else None
 
 
 def _shapes(size: int) -> list[Picture]:

@@ -102,7 +102,8 @@ class AutoMix(Task):
         mix_block: MixBlock | Path | str | None = None,
         **block_options: Any,
     ) -> None:
-        effort = effort or ("exact" if paper else "usual")
+        if effort is None:
+            effort = "exact" if paper else "usual"
         check_choice("effort", effort, EFFORTS)
         usual_loss, usual_share = EFFORTS[effort]
         second_loss = usual_loss if second_loss is None else second_loss
