@@ -123,7 +123,7 @@ def show(network: str, rows: Any) -> None:
 def plot(tables: dict[str, Any], path: Path) -> None:
     from automix.evaluate.plots import BLUE, ORANGE, as_image, new_figure
 
-    figure, axes = new_figure(9.5, 1.2 + 0.32 * len(FORMS), ncols=len(tables), sharey=True, squeeze=False)
+    figure, axes = new_figure(9.5, 1.2 + 0.32 * len(FORMS), ncols=len(tables), sharex=True, sharey=True, squeeze=False)
     for axis, (network, rows) in zip(axes[0], tables.items(), strict=True):
         places = range(len(rows))
         axis.barh([p - 0.2 for p in places], [row["time"][1] for row in rows.values()], 0.38, color=BLUE, label="time")
@@ -165,25 +165,29 @@ def grow(rounds: int, out: Path | None) -> None:
 
 
 def _plot_growth(rows: Any, names: list[str], path: Path) -> None:
-    from automix.evaluate.plots import as_image, new_figure
+    from automix.evaluate.plots import BLUE, GREEN, ORANGE, as_image, new_figure
 
     figure, axes = new_figure(9, 3.6, ncols=2, sharey=True)
     for axis, kind, label in zip(axes, ("batch", "px"), ("images in a batch (32 px)", "px (batch of 50)"), strict=True):
-        for name in names[1:]:
-            at = [a for k, a, _ in rows if k == kind]
-            axis.plot(at, [row[name]["time"][1] for k, _, row in rows if k == kind], "o-", label=f"{name}, time")
-            axis.plot(at, [row[name]["memory"] for k, _, row in rows if k == kind], "s--", label=f"{name}, memory")
+        at = [a for k, a, _ in rows if k == kind]
+        for name, colour in zip(names[1:], (ORANGE, BLUE, GREEN), strict=True):
+            cells = [row[name] for k, _, row in rows if k == kind]
+            axis.plot(at, [cell["time"][1] for cell in cells], "o-", color=colour, label=f"{name}, time")
+            axis.plot(at, [cell["memory"] for cell in cells], "s--", color=colour, label=f"{name}, memory")
         axis.set_xlabel(label)
         axis.axhline(1, color="#888888", linewidth=1)
     axes[0].set_ylabel("multiple of Mixup")
     axes[0].set_ylim(0, None)
-    axes[1].legend(fontsize=8)
+    axes[0].legend(fontsize=8, ncols=3, loc="lower center")
     as_image(figure).save(path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=list(NETWORKS), nargs="+", default=["resnet18", "resnet50", "deit_small"])
+    parser.add_argument(
+        "--forms", choices=[name for name in FORMS if name != REFERENCE], nargs="+", help="all if not given"
+    )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--grow", action="store_true")
@@ -194,8 +198,9 @@ def main() -> None:
     if given.grow:
         return grow(given.rounds, given.out)
     tables = {}
+    names = [REFERENCE, *given.forms] if given.forms else list(FORMS)
     for network in given.network:
-        tables[network] = measure(network, given.rounds, list(FORMS))
+        tables[network] = measure(network, given.rounds, names)
         show(network, tables[network])
     if given.out is not None:
         (given.out / "automix-cost.json").write_text(json.dumps(tables, indent=2) + "\n")

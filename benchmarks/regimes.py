@@ -30,8 +30,8 @@ REGIMES: dict[str, Values] = {
     "c": {**CIFAR_CUT, "classes": 100, "epochs": 32},  # 100 x 100, 9,984 steps
     "a-short": {**CIFAR_CUT, "epochs": 80, "batch_size": 100},  # 1,600 steps
     "a-long": {**CIFAR_CUT, "epochs": 250, "batch_size": 100},  # 5,000 steps
-    "shapes": SHAPES,  # 1,200 steps: the replica's
-    "shapes-long": {**SHAPES, "epochs": 400, "eval_every": 40},  # 2,400 steps
+    "shapes": SHAPES,  # 2,400 steps: the replica's
+    "shapes-short": {**SHAPES, "epochs": 200, "eval_every": 20},  # 1,200 steps
 }
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
