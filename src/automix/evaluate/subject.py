@@ -65,7 +65,7 @@ def open_subject(
         config = config_of(path)
     else:
         model, card, config = *_network(source, weights), None
-    test, data = _test_set(card, config, data, data_root)
+    test, data = open_test_set(card, config, data, data_root)
     card = _agree(source, card, test)
     samples = Samples(test, card.image_size, card.crop)
     classifier = WithNormalisation(model, card).to(device).eval()
@@ -110,7 +110,8 @@ def card_of_timms(name: str) -> Card:
     return Card(image_size=size, train_size=size, crop=float(expects["crop_pct"]), **options)
 
 
-def _test_set(card: Card, config: TrainConfig | None, data: str | None, data_root: str | None) -> tuple[Split, str]:
+def open_test_set(card: Card, config: TrainConfig | None, data: str | None, data_root: str | None) -> tuple[Split, str]:
+    """The test images of `data`, or of what the network was trained on, and the name of that."""
     name = data or (config.data if config else card.facts.get("data"))
     if name is None:
         raise ValueError("no data to test on: accepted is --data NAME or --data FOLDER")

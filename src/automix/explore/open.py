@@ -8,11 +8,10 @@ from torch import nn
 
 from automix.backbones import create_model
 from automix.classifier import Card, load_classifier, one_line
-from automix.data.open import open_subset
 from automix.data.shapes import CLASSES, draw_shapes
 from automix.engine.checkpoint import has_checkpoint
 from automix.evaluate.samples import Samples
-from automix.evaluate.subject import card_of_timms, config_of
+from automix.evaluate.subject import card_of_timms, config_of, open_test_set
 from automix.explore.pair import Explorer, Picture
 
 EXAMPLES = 12
@@ -119,13 +118,10 @@ def _class_names(card: Card) -> tuple[str, ...]:
 def _with_examples(opened: Explorer, source: str | None, data: str | None, data_root: str | None) -> Explorer:
     """With test images to choose from; data that is not on this machine is missed only where it was asked for."""
     config = config_of(Path(source)) if source is not None else None
-    name = data or (config.data if config else opened.card.facts.get("data"))
-    if name is None:
+    if data is None and config is None and "data" not in opened.card.facts:
         return replace(opened, examples=_shapes(opened.card.image_size))
-    root = Path(data_root) if data_root else (config.root if config else None)
-    classes = config.classes if config is not None and data is None else None
     try:
-        test = open_subset(name, root, opened.card.train_size, classes, None, 0)[1]
+        test, name = open_test_set(opened.card, config, data, data_root)
     except (ValueError, OSError) as error:
         if data is not None:
             raise
