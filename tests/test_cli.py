@@ -52,6 +52,7 @@ def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("train shapes --per-class 1000000", "per_class=1000000: accepted are 1 to"),
         ("train shapes --batch-size 1000000", "batch_size=1000000: accepted are 1 to"),
         ("train shapes --batch-size 100 --accumulate 3", "batch_size=100: accepted are multiples of 3"),
+        ("mix a.png b.png --size 100000", "size=100000: accepted is a number from 8 to 1024"),
         ("train shapes --model-options.num_classes 3", "model_options.num_classes: the number of classes"),
         ("train shapes --model-options.chanels 3", "model resnet18: .*chanels"),
         ("train shapes --weights none.safetensors", "weights=none.safetensors: no such file"),

@@ -7,9 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from automix.catalog import check_method, create_task
+from automix.checks import check_range
 from automix.commands.arguments import new_parser, parse
 from automix.pictures import mixed_samples
 from automix.task import Task
+
+LARGEST = 1024  # px, of each image in the picture
 
 ABOUT = """Draw mixed samples and their masks over lam.
 
@@ -27,6 +30,7 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--size", type=int, default=128, help="side in pixels, where no run is given")
     parser.add_argument("--out", type=str, default="mixed.png", help="the picture")
     given = parse(parser, arguments)
+    check_range("size", given.size, 8, LARGEST)
     first, *images = [Path(source) for source in given.sources]
     if (first / "config.yaml").is_file():
         task, x, y, mean, std = _from_run(first, images)
