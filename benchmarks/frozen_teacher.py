@@ -1,6 +1,6 @@
 """Forms of the Mix Block alone: each learns for a few steps against the frozen classifier of a finished run.
 
-    python benchmarks/frozen_teacher.py RUN [--steps 200]
+    python benchmarks/frozen_teacher.py RUN [--steps 200] [--images 8] [--constant]
 
 What the classifier's loss on mixed samples comes down to, and how often it recognises one (top-1) or both (top-2) of
 two test images in them at lam 0.5; Mixup's and CutMix's samples of the same pairs stand beside it. Without a student
@@ -27,6 +27,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "normalised, exact mean, local (the default)": {},
     "the default, bilinear": {"upsampling": "bilinear"},
     "the default, layer 2": {"layer": 2},
+    "the default, block_lr 0.03": {"block_lr": 0.03},
+    "the default, block_lr 0.1": {"block_lr": 0.1},
     "the default, block_lr 0.3": {"block_lr": 0.3},
     "the default, block_lr 3": {"block_lr": 3.0},
 }
@@ -36,6 +38,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--images", type=int, help="how many of a batch the block learns from; all if not given")
+    parser.add_argument("--constant", action="store_true", help="the learning rate stays as it is in the first steps")
     arguments = parser.parse_args()
     trained, _, config = load_task(arguments.run)
     loader = build_data(config, Processes()).loader
@@ -51,7 +55,7 @@ def main() -> None:
         torch.manual_seed(0)
         task = AutoMix(trained.deploy(), **options)
         task.train()
-        learn(task, loader.batches(0, arguments.steps), arguments.steps)
+        learn(task, loader.batches(0, arguments.steps), arguments.steps, arguments.images, arguments.constant)
         numbers = examine(task, x, y)
         if name == "the paper's":
             plain = {
@@ -71,13 +75,13 @@ def main() -> None:
         )
 
 
-def learn(task: AutoMix, batches: Any, steps: int) -> None:
-    """SGD on the Mix Block alone, 0.1 times its block_lr, with a cosine to 0."""
+def learn(task: AutoMix, batches: Any, steps: int, images: int | None, constant: bool) -> None:
+    """SGD on the Mix Block alone, 0.1 times its block_lr, with a cosine to 0 unless `constant`."""
     (group,) = (group for group in task.param_groups(lr=0.1) if group["name"] == "mix_block")
     optimizer = torch.optim.SGD([group], momentum=0.9, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
-        x, y = next(batches)
+        x, y = (part[:images] for part in next(batches))
         generator = step_generator(task.seed, task.step)
         with torch.no_grad():
             z = task.tap(task.classifier, x)
@@ -85,7 +89,8 @@ def learn(task: AutoMix, batches: Any, steps: int) -> None:
         optimizer.zero_grad()
         torch.stack(list(losses.values())).sum().backward()
         optimizer.step()
-        schedule.step()
+        if not constant:
+            schedule.step()
         task.step += 1
 
 

@@ -73,11 +73,22 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "exact-second-mixup": ("automix", {"effort": "exact", "second_loss": "mixup"}),
     "exact-second-none": ("automix", {"effort": "exact", "second_loss": "none"}),
     "exact-second-mixup-no-local": ("automix", {"effort": "exact", "second_loss": "mixup", "local": False}),
+    "averaged": ("automix", {"block_lr": 2.0}),
+    "fast-averaged": ("automix", {"effort": "fast", "block_lr": 2.0}),
+    "mixup-lr-0.05": ("mixup", {"alpha": 1.0}),
+    "automix-lr-0.05": ("automix", {}),
+    "vanilla-lr-0.05": ("vanilla", {}),
     "exact-averaged": ("automix", {"effort": "exact", "block_lr": 2.0, "second_loss": "mixup"}),
 }
 
+_HALF = {"lr": 0.05, "weight_decay": 1e-3}  # the student's two losses averaged instead of added
 SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
-    "exact-averaged": {"lr": 0.05, "weight_decay": 1e-3},  # the student's two losses averaged instead of added
+    "averaged": _HALF,
+    "fast-averaged": _HALF,
+    "exact-averaged": _HALF,
+    "mixup-lr-0.05": {"lr": 0.05},
+    "automix-lr-0.05": {"lr": 0.05},
+    "vanilla-lr-0.05": {"lr": 0.05},
     "mixup-lr-0.2": {"lr": 0.2},  # AutoMix adds two losses of the student: its steps are twice as long
     "vanilla-lr-0.2": {"lr": 0.2},
     "cutmix-lr-0.2": {"lr": 0.2},
