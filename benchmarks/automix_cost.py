@@ -75,8 +75,11 @@ def passes(model: nn.Module, size: int, method: str, options: dict[str, Any]) ->
         return 3.0
     task = automix.create_task(method, model, **options)
     assert isinstance(task, automix.AutoMix)
-    student = 6.0 if task.second_loss in ("clean", "rising", "mixup") else 3.0
-    return student + _share_to_layer(model, size) + 2 * float(task.block_share)
+    share, features = float(task.block_share), _share_to_layer(model, size)
+    if task.second_loss == "joined":  # what the Mix Block mixes, and learns from, is a share of the batch
+        return 3 * (1 + share) + features * share + 2 * share
+    student = 3.0 if task.second_loss == "none" else 6.0
+    return student + features + 2 * share
 
 
 def _share_to_layer(model: nn.Module, size: int) -> float:

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from scipy.stats import beta
 from torch import Tensor
 
-from automix import AutoMix, MixedTarget, create_model
+from automix import AutoMix, MixedTarget, create_model, mixup
 from automix.data import draw_shapes
 from automix.learned.automix import Pairs
 from automix.learned.block_file import load_mix_block, save_mix_block
@@ -267,7 +267,7 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
     [
         ({"alpha": 0}, "alpha=0: accepted is a number > 0"),
         ({"momentum": 1.0}, r"momentum=1.0: accepted is None or a number in \[0, 1\)"),
-        ({"second_loss": "ce"}, "second_loss=ce: accepted are rising, share, clean, mixup, none"),
+        ({"second_loss": "ce"}, "second_loss=ce: accepted are rising, joined, clean, mixup, none"),
         ({"gamma": -1}, "gamma=-1: accepted is a number from 0 to inf"),
         ({"epsilon": 2}, "epsilon=2: accepted is a number from 0 to 1"),
         ({"lam_margin": 0.6}, "lam_margin=0.6: accepted is a number from 0 to 0.5"),
@@ -290,31 +290,31 @@ def test_efforts() -> None:
 
     assert chosen() == chosen(effort="usual") == ("rising", 0.25)
     assert chosen(paper=True) == chosen(effort="exact") == ("clean", 1.0)
-    assert chosen(effort="fast") == ("share", 0.25)
+    assert chosen(effort="fast") == ("joined", 0.15)
     assert chosen(effort="fast", second_loss="none", block_share=0.5) == ("none", 0.5)
 
 
-def test_the_fast_form_has_one_pass_and_mixes_half_of_it_by_mixup() -> None:
+def test_the_fast_form_has_one_pass_of_the_batch_by_mixup_and_a_share_by_the_block() -> None:
     x, y = batch(8)
-    task = AutoMix(HandWritten(), layer="body", effort="fast", lam_margin=0.0)
+    task = AutoMix(HandWritten(), layer="body", effort="fast", lam_margin=0.0)  # 0.15 of 8, rounded up, is 2
     task.progress = 0.5
     generator = step_generator(task.seed, task.step)
-    q, _ = task.draw(x, generator), task.draw(x[:2], generator)
-    lam = draw_lam(x, 0.5, generator=generator)
-    by_block = task.mix(x, y, lam=q.lam, index=q.index)
+    q, _ = task.draw(x[:2], generator), task.draw(x[:2], generator)
+    by_mixup = mixup(x, y, 0.5, generator=generator)  # alpha is the progress
+    by_block = task.mix(x[:2], y[:2], lam=q.lam, index=q.index)
     seen: dict[str, list[Tensor]] = {"student": [], "teacher": []}
+    answers: list[Tensor] = []
     task.student.register_forward_pre_hook(lambda module, inputs: seen["student"].append(inputs[0]))
+    task.student.register_forward_hook(lambda module, inputs, answer: answers.append(answer))
     assert task.teacher is not None
     task.teacher.register_forward_pre_hook(lambda module, inputs: seen["teacher"].append(inputs[0]))
     out = task(x, y)
-    assert [len(images) for images in seen["student"]] == [8]  # one pass
-    assert [len(images) for images in seen["teacher"]] == [8, 2]  # the features of all, the Mix Block's samples
-    torch.testing.assert_close(seen["student"][0][:4], by_block.x[:4])
-    torch.testing.assert_close(seen["student"][0][4:], blend(x, q.index, lam)[4:])
-    lams = torch.cat([q.lam.expand(4), lam.expand(4)])
-    each = [F.cross_entropy(out.logits, labels, reduction="none") for labels in (y, y[q.index])]
-    expected = 2 * (lams * each[0] + (1 - lams) * each[1]).mean()  # of the size of the two losses that it replaces
-    torch.testing.assert_close(out.metrics["loss_mixed"], expected)
+    assert [len(images) for images in seen["student"]] == [10]  # one pass
+    assert [len(images) for images in seen["teacher"]] == [2, 2]  # the features, and the Mix Block's samples
+    torch.testing.assert_close(seen["student"][0], torch.cat([by_block.x, by_mixup.x]))
+    torch.testing.assert_close(out.logits, answers[0][2:].detach())  # of the batch
+    losses = [by_block.target.loss(answers[0][:2]), by_mixup.target.loss(answers[0][2:])]
+    torch.testing.assert_close(out.metrics["loss_mixed"], (2 * losses[0] + 8 * losses[1]).detach() / 10)
 
 
 def test_a_mix_block_goes_through_a_file(tmp_path: Path) -> None:

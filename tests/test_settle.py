@@ -28,7 +28,7 @@ def _nothing_settled() -> Iterator[None]:
         ("automix", {"layer": "body", "paper": True}),
         ("automix", {"layer": "body", "second_loss": "clean"}),
         ("automix", {"layer": "body", "second_loss": "mixup", "block_share": 1.0}),
-        ("automix", {"layer": "body", "second_loss": "share", "block_share": 0.5}),
+        ("automix", {"layer": "body", "second_loss": "joined", "block_share": 0.5}),
         ("automix", {"layer": "body", "momentum": None, "paper": True}),  # shares a graph: nothing may be settled
         ("mixup", {"one_hot_loss": True}),
         ("manifoldmix", {"layers": ("body",), "one_hot_loss": True}),

@@ -35,19 +35,18 @@ from automix.methods.mixup import mixup
 from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam, mask_spread
 from automix.task import Criterion, StepOutput, Task, batch_norm_hint, eval_mode, step_output
 
-SECOND_LOSSES = ("rising", "share", "clean", "mixup", "none")
-EFFORTS = {"exact": ("clean", 1.0), "usual": ("rising", 0.25), "fast": ("share", 0.25)}  # second_loss, block_share
+SECOND_LOSSES = ("rising", "joined", "clean", "mixup", "none")
+EFFORTS = {"exact": ("clean", 1.0), "usual": ("rising", 0.25), "fast": ("joined", 0.15)}  # second_loss, block_share
 LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: images as good as clean
 SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Who is mixed with whom, and by how much; by a mask of the Mix Block's but where `flat`, by Mixup there."""
+    """Who is mixed with whom, and by how much."""
 
     lam: Tensor
     index: Tensor
-    flat: Tensor | None = None
 
 
 class AutoMix(Task):
@@ -62,12 +61,13 @@ class AutoMix(Task):
 
     `second_loss` is what the student learns beside the mixed samples: the images mixed by Mixup with an alpha "rising"
     from 0 to 1, so that they are clean at first; "clean" images throughout (l_CE); by "mixup" with the same alpha as
-    the mixed samples; or "none". With "share" there is no second pass: half of the batch is mixed as by "rising"
-    instead of by the Mix Block. What rises follows the progress that `update` is told; never told, images stay clean.
+    the mixed samples; or "none". "joined" is "rising" without a pass of its own: the Mix Block mixes only the images
+    that it learns from, and these samples join the pass of the others. What rises follows the progress that `update` is
+    told; never told, images stay clean.
 
     `effort` is "usual", "exact" (the algorithm as published: `second_loss` "clean", the Mix Block learns from the whole
-    batch) or "fast" (`second_loss` "share", little more than Mixup's cost: docs/results/automix-cost.md). Without
-    "exact" the Mix Block learns from a quarter of each batch (`block_share`).
+    batch) or "fast" (`second_loss` "joined", half more than Mixup's cost: docs/results/automix-cost.md). Without
+    "exact" the Mix Block learns from a quarter of each batch, in "fast" from 15 % (`block_share`).
 
     For the ablations:
     ``gamma=0`` drops l_lambda (which there is with ``exact_mean=False`` only), ``momentum=0`` makes the teacher a copy
@@ -136,23 +136,24 @@ class AutoMix(Task):
         self.per_sample = per_sample
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
-        q = self.draw(x, generator)
+        some = x[: math.ceil(self.block_share * len(x))]
+        q = self.draw(some if self.second_loss == "joined" else x, generator)
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
-        k = self.draw(x[: math.ceil(self.block_share * len(x))], generator)
-        return self._momentum_step(x, y, self._share_with_mixup(x, q, generator), k, generator)
+        return self._momentum_step(x, y, q, self.draw(some, generator), generator)
 
     def _momentum_step(self, x: Tensor, y: Tensor, q: Pairs, k: Pairs, generator: torch.Generator) -> StepOutput:
         assert self.teacher is not None
+        many = len(q.index)
         with torch.no_grad():
-            z = self.tap(self.teacher, x)
-            mixed_q = self._mix(x, y, z, q, generator)
-        losses, logits = self._classification_losses(x, y, mixed_q, generator)
+            z = self.tap(self.teacher, x[:many])
+            mixed_q = self._mix(x[:many], y[:many], z, q, generator)
+        losses, logits, target = self._classification_losses(x, y, mixed_q, generator)
         losses = {name: self.settle(loss) for name, loss in losses.items()}
         if any(parameter.requires_grad for parameter in self.mix_block.parameters()):
             some = len(k.index)
             losses |= self.generation_losses(x[:some], y[:some], z[:some], k, generator)
-        return step_output(losses, logits, mixed_q.target, _mask_metrics(mixed_q))
+        return step_output(losses, logits, target, _mask_metrics(mixed_q))
 
     def generation_losses(
         self, x: Tensor, y: Tensor, z: Tensor, pairs: Pairs, generator: torch.Generator
@@ -163,26 +164,29 @@ class AutoMix(Task):
         return {"loss_generation": self.criterion(mixed.target, self.teacher(mixed.x)), **self._lambda_loss(mixed)}
 
     def _joint_step(self, x: Tensor, y: Tensor, pairs: Pairs, generator: torch.Generator) -> StepOutput:
+        many = len(pairs.index)
         with batch_norm_hint(x):
-            z = self.tap(self.student, x)
-        mixed = self._mix(x, y, z, pairs, generator)
-        losses, logits = self._classification_losses(x, y, mixed, generator)
+            z = self.tap(self.student, x[:many])
+        mixed = self._mix(x[:many], y[:many], z, pairs, generator)
+        losses, logits, target = self._classification_losses(x, y, mixed, generator)
         losses |= self._lambda_loss(mixed)
-        return step_output(losses, logits, mixed.target, _mask_metrics(mixed))
+        return step_output(losses, logits, target, _mask_metrics(mixed))
 
     def _classification_losses(
         self, x: Tensor, y: Tensor, mixed: Mixed, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """The student's terms: l_MCE on the Mix Block's samples and its second loss; and the logits of the former."""
+    ) -> tuple[dict[str, Tensor], Tensor, MixedTarget]:
+        """The student's terms: l_MCE on the Mix Block's samples and its second loss; logits of a batch, its label."""
+        if self.second_loss == "joined":
+            plain = mixup(x, y, self._rising_alpha(), per_sample=self.per_sample, generator=generator)
+            losses, logits = self.classification_loss(x, y, _joined(mixed, plain))
+            return losses, logits[len(mixed.x) :], plain.target
         losses, logits = self.classification_loss(x, y, mixed)
-        if self.second_loss == "share":
-            losses["loss_mixed"] = 2 * losses["loss_mixed"]  # of the size of the two losses that it replaces
         if self.second_loss in ("rising", "mixup"):
             losses["loss_mixed"] = self.settle(losses["loss_mixed"])
             alpha = self.alpha if self.second_loss == "mixup" else self._rising_alpha()
             plain = mixup(x, y, alpha, per_sample=self.per_sample, generator=generator)
             losses["loss_mixup"] = self.criterion(plain.target, self.student(plain.x))
-        return losses, logits
+        return losses, logits, mixed.target
 
     def settle(self, loss: Tensor) -> Tensor:
         return loss if self.teacher is None else super().settle(loss)  # trained jointly, the terms share a graph
@@ -203,8 +207,6 @@ class AutoMix(Task):
         height, width = x.shape[-2:]
         mask = self.mix_block(z, z[index], lam, (height, width), generator)
         flat = torch.minimum(lam, 1 - lam) <= self.lam_margin
-        if pairs.flat is not None:
-            flat = flat | pairs.flat
         # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
         mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
         return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask)
@@ -219,14 +221,6 @@ class AutoMix(Task):
         """Partners and lam for a batch; what is given stays."""
         lam = draw_lam(x, self.alpha, lam=lam, per_sample=self.per_sample, generator=generator)
         return Pairs(lam, draw_index(x, index=index, generator=generator))
-
-    def _share_with_mixup(self, x: Tensor, pairs: Pairs, generator: torch.Generator) -> Pairs:
-        """With the second loss "share", the last half of the batch is for Mixup, with a lam of its own."""
-        if self.second_loss != "share":
-            return pairs
-        flat = torch.arange(len(x), device=pairs.lam.device) >= (len(x) + 1) // 2
-        lam = draw_lam(x, self._rising_alpha(), per_sample=self.per_sample, generator=generator)
-        return Pairs(torch.where(flat, lam, pairs.lam), pairs.index, flat)
 
     def _rising_alpha(self) -> float:
         """From (nearly) 0, where Mixup leaves images clean, to 1."""
@@ -253,6 +247,14 @@ class AutoMix(Task):
         if parameters := list(self.mix_block.parameters()):
             groups.append({"name": "mix_block", "params": parameters, "lr": self.block_lr * lr, **options})
         return groups
+
+
+def _joined(first: Mixed, second: Mixed) -> Mixed:
+    """The two batches as one, for one pass."""
+    a, b = first.target, second.target
+    lam = torch.cat([one.target.lam.expand(len(one.x)) for one in (first, second)])
+    target = MixedTarget(torch.cat([a.y_a, b.y_a]), torch.cat([a.y_b, b.y_b]), lam, a.multi_label)
+    return Mixed(torch.cat([first.x, second.x]), target, torch.cat([first.mask, second.mask]))
 
 
 def _mask_metrics(mixed: Mixed) -> dict[str, Tensor]:
