@@ -331,7 +331,7 @@ def test_rows_that_differ_in_more_than_the_method_are_refused() -> None:
 def test_time_left_comes_from_runs_alike(tmp_path: Path) -> None:
     experiment = select(find_experiment("replica"), ["vanilla", "mixup"], ["cifar", "shapes"])
     vanilla, shapes, mixup, _ = jobs = plan(experiment, Grid(tmp_path, 1))
-    assert (vanilla.steps, shapes.steps, mixup.steps) == (5022, 1200, 5022)
+    assert (vanilla.steps, shapes.steps, mixup.steps) == (5022, 2400, 5022)
     assert [estimate(job, rates(jobs)) for job in jobs] == [None] * 4
     vanilla.folder.mkdir()
     (vanilla.folder / "summary.json").write_text('{"seconds": 100.0}')
