@@ -1,4 +1,4 @@
-"""Images a second of the loaders and of evaluation, beside a bare torchvision loop.
+"""Images a second of the loaders and of evaluation, beside a bare torchvision loop (docs/results/loaders.md).
 
     export AUTOMIX_DATA=...
     python benchmarks/loaders.py [--rounds 10]

@@ -88,7 +88,7 @@ SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
     "mixup-lr-0.05": {"lr": 0.05},
     "automix-lr-0.05": {"lr": 0.05},
     "vanilla-lr-0.05": {"lr": 0.05},
-    "mixup-lr-0.2": {"lr": 0.2},  # AutoMix adds two losses of the student: its steps are twice as long
+    "mixup-lr-0.2": {"lr": 0.2},
     "vanilla-lr-0.2": {"lr": 0.2},
     "cutmix-lr-0.2": {"lr": 0.2},
 }
