@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from conftest import HandWritten, batch, group_norm
 from safetensors.torch import save_file
-from scipy.stats import beta
+from scipy.stats import beta, kstest
 from torch import Tensor
 
 from automix import AutoMix, MixedTarget, create_model, mixup
@@ -105,12 +105,13 @@ def test_mixup_as_the_second_loss_has_a_third_draw(second_loss: str, progress: f
 
 def test_what_rises_is_clean_where_no_progress_is_told() -> None:
     """Nearly always: lam is 0 or 1 but for one draw in twenty (Beta(0.02, 0.02); 0.057 of it lies between)."""
-    task, (x, _) = make(), batch()
-    lam = draw_lam(x.new_zeros(4000, 1, 1, 1), task._rising_alpha(), per_sample=True, generator=step_generator(0, 0))
+    task, x, y = make(per_sample=True), torch.zeros(4000, 3, 1, 1), torch.zeros(4000, dtype=torch.long)
+    lam = task._by_mixup(x, y, step_generator(0, 0)).target.lam
     between = ((lam > 0.05) & (lam < 0.95)).float().mean().item()
     assert between == pytest.approx(beta(0.02, 0.02).cdf(0.95) - beta(0.02, 0.02).cdf(0.05), abs=0.02)
     task.update(0.7)
-    assert task._rising_alpha() == 0.7
+    lam = task._by_mixup(x, y, step_generator(0, 0)).target.lam
+    assert kstest(lam.flatten().numpy(), beta(0.7, 0.7).cdf).pvalue > 0.01
 
 
 def test_l_lambda_by_hand() -> None:

@@ -40,8 +40,6 @@ ROWS = (
     METHODS["vanilla"],
     _with_alpha_1("mixup"),
     _with_alpha_1("cutmix"),
-    # AutoMix adds the loss on clean images, which alone makes its steps longer: this row says how much that is worth
-    Row("mixup-ce", "MixUp + CE", {"method": "mixup", "alpha": 1.0, "method_options": {"one_hot_loss": True}}),
     *rows("manifoldmix", "resizemix", "fmix", "puzzlemix"),
     METHODS["automix"],
     form("automix-paper", "AutoMix (paper)", paper=True),

@@ -177,14 +177,13 @@ class AutoMix(Task):
     ) -> tuple[dict[str, Tensor], Tensor, MixedTarget]:
         """The student's terms: l_MCE on the Mix Block's samples and its second loss; logits of a batch, its label."""
         if self.second_loss == "joined":
-            plain = mixup(x, y, self._rising_alpha(), per_sample=self.per_sample, generator=generator)
+            plain = self._by_mixup(x, y, generator)
             losses, logits = self.classification_loss(x, y, _joined(mixed, plain))
             return losses, logits[len(mixed.x) :], plain.target
         losses, logits = self.classification_loss(x, y, mixed)
         if self.second_loss in ("rising", "mixup"):
             losses["loss_mixed"] = self.settle(losses["loss_mixed"])
-            alpha = self.alpha if self.second_loss == "mixup" else self._rising_alpha()
-            plain = mixup(x, y, alpha, per_sample=self.per_sample, generator=generator)
+            plain = self._by_mixup(x, y, generator)
             losses["loss_mixup"] = self.criterion(plain.target, self.student(plain.x))
         return losses, logits, mixed.target
 
@@ -222,9 +221,10 @@ class AutoMix(Task):
         lam = draw_lam(x, self.alpha, lam=lam, per_sample=self.per_sample, generator=generator)
         return Pairs(lam, draw_index(x, index=index, generator=generator))
 
-    def _rising_alpha(self) -> float:
-        """From (nearly) 0, where Mixup leaves images clean, to 1."""
-        return max(self.progress, LOWEST_ALPHA)
+    def _by_mixup(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
+        """The second loss's samples; an alpha that rises goes from (nearly) 0, where images stay clean, to 1."""
+        alpha = self.alpha if self.second_loss == "mixup" else max(self.progress, LOWEST_ALPHA)
+        return mixup(x, y, alpha, per_sample=self.per_sample, generator=generator)
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
