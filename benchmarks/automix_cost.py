@@ -105,9 +105,9 @@ def measure(network: str, rounds: int, names: list[str], size: int | None = None
     }
     return {
         name: {
-            "F": passes(model, size, *FORMS[name]),
-            "time": statistics.quantiles(ratios(seconds[name], seconds[REFERENCE]), n=4),
-            "memory": (memory[name] or 0) / (memory[REFERENCE] or 1),
+            "F": round(passes(model, size, *FORMS[name]), 2),
+            "time": [round(r, 2) for r in statistics.quantiles(ratios(seconds[name], seconds[REFERENCE]), n=4)],
+            "memory": round((memory[name] or 0) / (memory[REFERENCE] or 1), 2),
         }
         for name in names
     }

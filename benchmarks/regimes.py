@@ -77,6 +77,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "exact-second-mixup-no-local": ("automix", {"effort": "exact", "second_loss": "mixup", "local": False}),
     "averaged": ("automix", {"block_lr": 2.0}),
     "fast-quarter": ("automix", {"effort": "fast", "block_share": 0.25}),
+    "fast-flat": ("automix", {"effort": "fast", "lam_margin": 0.5}),  # Mixup's samples in place of the block's
     "mixup-lr-0.05": ("mixup", {"alpha": 1.0}),
     "automix-lr-0.05": ("automix", {}),
     "vanilla-lr-0.05": ("vanilla", {}),

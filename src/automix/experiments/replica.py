@@ -13,7 +13,7 @@ from automix.experiments.ablations import (
     pipeline_cell,
 )
 from automix.experiments.cells import Column, Experiment, Row, Values, make_cells
-from automix.experiments.names import METHODS, rows
+from automix.experiments.names import METHODS
 
 NARROW: Values = {"model": "resnet18", "model_options": {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]}}
 CIFAR_CUT: Values = {
@@ -32,16 +32,21 @@ COLUMNS = (
 )
 
 
-def _with_alpha_1(name: str) -> Row:
-    return Row(name, METHODS[name].title, {"method": name, "alpha": 1.0})
+def _with_alpha(alpha: float, method: str, name: str | None = None, title: str | None = None) -> Row:
+    return Row(name or method, title or METHODS[method].title, {"method": method, "alpha": alpha})
 
 
-ROWS = (
+ROWS = (  # each with the alpha that the paper gives it on CIFAR, on both datasets
     METHODS["vanilla"],
-    _with_alpha_1("mixup"),
-    _with_alpha_1("cutmix"),
-    *rows("manifoldmix", "resizemix", "fmix", "puzzlemix"),
+    _with_alpha(1.0, "mixup"),
+    _with_alpha(0.2, "cutmix"),
+    _with_alpha(1.0, "cutmix", "cutmix-alpha-1", "CutMix, alpha 1"),  # its authors'
+    _with_alpha(2.0, "manifoldmix"),
+    _with_alpha(1.0, "resizemix"),
+    _with_alpha(0.2, "fmix"),
+    _with_alpha(1.0, "puzzlemix"),
     METHODS["automix"],
+    form("automix-exact", "AutoMix (exact)", effort="exact"),
     form("automix-paper", "AutoMix (paper)", paper=True),
     form("automix-fast", "AutoMix (fast)", effort="fast"),
 )

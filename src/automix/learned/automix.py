@@ -66,7 +66,7 @@ class AutoMix(Task):
     told; never told, images stay clean.
 
     `effort` is "usual", "exact" (the algorithm as published: `second_loss` "clean", the Mix Block learns from the whole
-    batch) or "fast" (`second_loss` "joined", half more than Mixup's cost: docs/results/automix-cost.md). Without
+    batch) or "fast" (`second_loss` "joined", up to half more than Mixup's cost: docs/results/automix-cost.md). Without
     "exact" the Mix Block learns from a quarter of each batch, in "fast" from 15 % (`block_share`).
 
     For the ablations:
