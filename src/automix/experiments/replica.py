@@ -49,6 +49,8 @@ ROWS = (  # each with the alpha that the paper gives it on CIFAR, on both datase
     form("automix-exact", "AutoMix (exact)", effort="exact"),
     form("automix-paper", "AutoMix (paper)", paper=True),
     form("automix-fast", "AutoMix (fast)", effort="fast"),
+    # AutoMix in everything but the masks, which are flat: what its second loss alone is worth
+    form("automix-flat", "AutoMix, flat masks", lam_margin=0.5, block_share=0.03),
 )
 REPLICA = Experiment(
     name="replica",
