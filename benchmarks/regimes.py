@@ -39,8 +39,6 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "mixup": ("mixup", {"alpha": 1.0}),
     "cutmix": ("cutmix", {"alpha": 1.0}),
-    "cutmix-alpha-0.2": ("cutmix", {"alpha": 0.2}),  # the paper's on CIFAR
-    "mixup-alpha-0.2": ("mixup", {"alpha": 0.2}),
     "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),  # a second loss beside it, as AutoMix has
     "cutmix-ce": ("cutmix", {"alpha": 1.0, "one_hot_loss": True}),
     "double-mixup": ("mixup", {"alpha": 1.0}),  # twice the batch in as many steps

@@ -14,6 +14,7 @@ from automix.experiments.ablations import (
 )
 from automix.experiments.cells import Column, Experiment, Row, Values, make_cells
 from automix.experiments.names import METHODS
+from automix.recipes.alphas import paper_alpha
 
 NARROW: Values = {"model": "resnet18", "model_options": {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]}}
 CIFAR_CUT: Values = {
@@ -32,19 +33,17 @@ COLUMNS = (
 )
 
 
-def _with_alpha(alpha: float, method: str, name: str | None = None, title: str | None = None) -> Row:
-    return Row(name or method, title or METHODS[method].title, {"method": method, "alpha": alpha})
+def _with_paper_alpha(*methods: str) -> tuple[Row, ...]:
+    """The methods with the alpha that the paper gives them on CIFAR, on both datasets."""
+    alphas = {method: paper_alpha("cifar", method, "resnet18") for method in methods}
+    return tuple(Row(name, METHODS[name].title, {"method": name, "alpha": alpha}) for name, alpha in alphas.items())
 
 
-ROWS = (  # each with the alpha that the paper gives it on CIFAR, on both datasets
+ROWS = (
     METHODS["vanilla"],
-    _with_alpha(1.0, "mixup"),
-    _with_alpha(0.2, "cutmix"),
-    _with_alpha(1.0, "cutmix", "cutmix-alpha-1", "CutMix, alpha 1"),  # its authors'
-    _with_alpha(2.0, "manifoldmix"),
-    _with_alpha(1.0, "resizemix"),
-    _with_alpha(0.2, "fmix"),
-    _with_alpha(1.0, "puzzlemix"),
+    *_with_paper_alpha("mixup", "cutmix"),
+    Row("cutmix-alpha-1", "CutMix, alpha 1", {"method": "cutmix", "alpha": 1.0}),  # its authors'
+    *_with_paper_alpha("manifoldmix", "resizemix", "fmix", "puzzlemix"),
     METHODS["automix"],
     form("automix-exact", "AutoMix (exact)", effort="exact"),
     form("automix-paper", "AutoMix (paper)", paper=True),

@@ -144,15 +144,13 @@ class AutoMix(Task):
 
     def _momentum_step(self, x: Tensor, y: Tensor, q: Pairs, k: Pairs, generator: torch.Generator) -> StepOutput:
         assert self.teacher is not None
-        many = len(q.index)
         with torch.no_grad():
-            z = self.tap(self.teacher, x[:many])
-            mixed_q = self._mix(x[:many], y[:many], z, q, generator)
+            z = self.tap(self.teacher, x[: len(q.index)])
+            mixed_q = self._mix(x, y, z, q, generator)
         losses, logits, target = self._classification_losses(x, y, mixed_q, generator)
         losses = {name: self.settle(loss) for name, loss in losses.items()}
         if any(parameter.requires_grad for parameter in self.mix_block.parameters()):
-            some = len(k.index)
-            losses |= self.generation_losses(x[:some], y[:some], z[:some], k, generator)
+            losses |= self.generation_losses(x, y, z, k, generator)
         return step_output(losses, logits, target, _mask_metrics(mixed_q))
 
     def generation_losses(
@@ -164,10 +162,9 @@ class AutoMix(Task):
         return {"loss_generation": self.criterion(mixed.target, self.teacher(mixed.x)), **self._lambda_loss(mixed)}
 
     def _joint_step(self, x: Tensor, y: Tensor, pairs: Pairs, generator: torch.Generator) -> StepOutput:
-        many = len(pairs.index)
         with batch_norm_hint(x):
-            z = self.tap(self.student, x[:many])
-        mixed = self._mix(x[:many], y[:many], z, pairs, generator)
+            z = self.tap(self.student, x[: len(pairs.index)])
+        mixed = self._mix(x, y, z, pairs, generator)
         losses, logits, target = self._classification_losses(x, y, mixed, generator)
         losses |= self._lambda_loss(mixed)
         return step_output(losses, logits, target, _mask_metrics(mixed))
@@ -201,8 +198,9 @@ class AutoMix(Task):
         return {"loss_lambda": self.gamma * (1 - self.progress) * (gap - self.epsilon).clamp(min=0).mean()}
 
     def _mix(self, x: Tensor, y: Tensor, z: Tensor, pairs: Pairs, generator: torch.Generator) -> Mixed:
-        """h_phi (Eq. 4): blend each image with its partner by the Mix Block's mask."""
+        """h_phi (Eq. 4): blend each image with its partner by the Mix Block's mask; the first images, one a pair."""
         lam, index = pairs.lam, pairs.index
+        x, y, z = (part[: len(index)] for part in (x, y, z))
         height, width = x.shape[-2:]
         mask = self.mix_block(z, z[index], lam, (height, width), generator)
         flat = torch.minimum(lam, 1 - lam) <= self.lam_margin
