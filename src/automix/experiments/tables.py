@@ -13,9 +13,12 @@ from rich.table import Table
 
 import automix
 from automix.evaluate.protocol import LAST
-from automix.experiments.cells import Experiment, Network
+from automix.experiments.cells import OF_THE_RUN, Experiment, Network
 from automix.experiments.results import NETWORKS, Block, Line, Number
 from automix.files import write_atomically
+
+PAPER = "paper"
+RUN = "measured"  # of a run, not of one of its networks
 
 
 def write(path: Path, text: str) -> None:
@@ -33,26 +36,12 @@ def as_markdown(experiment: Experiment, blocks: Sequence[Block], facts: dict[str
     lines += [f"- {note}" for note in remarks(experiment, blocks)]
     lines += ["", f"![the results as a picture]({plot})"] if plot else []
     for block in blocks:
+        header, *rows = table_of(experiment, block, bold="**{}**")
         lines += ["", f"## {block.column.title}", ""]
-        header = ("method", "paper", *NETWORKS, *([minus(experiment)] if experiment.reference else []))
         lines += [f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
-        lines += [f"| {' | '.join(_markdown_cells(experiment, line))} |" for line in block.lines]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
     lines += _pictures(experiment, blocks)
     return "\n".join(lines) + "\n"
-
-
-def _markdown_cells(experiment: Experiment, line: Line) -> list[str]:
-    numbers = [show(line.numbers[network]) for network in NETWORKS]
-    if line.paper is not None:  # the number to compare with the paper's
-        place = NETWORKS.index(line.about)
-        numbers[place] = f"**{numbers[place]}**" if numbers[place] else ""
-    compared = [str(line.difference or "")] if experiment.reference else []
-    return [line.title, show_paper(line.paper), *numbers, *compared]
-
-
-def minus(experiment: Experiment) -> str:
-    title = next((row.title for row in experiment.rows if row.name == experiment.reference), experiment.reference)
-    return f"{title} minus it"
 
 
 def _pictures(experiment: Experiment, blocks: Sequence[Block]) -> list[str]:
@@ -74,29 +63,43 @@ def _pictures(experiment: Experiment, blocks: Sequence[Block]) -> list[str]:
 
 def print_blocks(experiment: Experiment, blocks: Sequence[Block], console: Console) -> None:
     for block in blocks:
+        header, *rows = table_of(experiment, block, bold="[bold]{}[/]")
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1), title=block.column.title)
         table.title_justify, table.title_style = "left", "bold underline"
-        for name in ("method", "paper", *NETWORKS):
-            table.add_column(name, justify="left" if name == "method" else "right", no_wrap=name != "method")
-        if experiment.reference:
-            table.add_column(minus(experiment))
-        for line in block.lines:
-            table.add_row(*_terminal_cells(experiment, line))
+        for name in header:
+            is_number = name in (PAPER, RUN, *NETWORKS)
+            table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+        for row in rows:
+            table.add_row(*(cell.replace("+- ", "+-") for cell in row))
         console.print(table, "")
     for remark in remarks(experiment, blocks):
         console.print(f"- {remark}", markup=False)
 
 
-def _terminal_cells(experiment: Experiment, line: Line) -> list[str]:
-    numbers = [show(line.numbers[network]).replace("+- ", "+-") for network in NETWORKS]
-    if line.paper is not None:
-        place = NETWORKS.index(line.about)
-        numbers[place] = f"[bold]{numbers[place]}[/]"
-    compared = [str(line.difference or "").replace("+- ", "+-")] if experiment.reference else []
+# --- words and numbers
+
+
+def table_of(experiment: Experiment, block: Block, bold: str) -> list[list[str]]:
+    """The header, then a line for each row; without columns in which nothing stands, such as the paper's in ours."""
+    networks = [RUN if block.column.measure.startswith(OF_THE_RUN) else network for network in NETWORKS]
+    header = ["method", PAPER, *networks, *([minus(experiment)] if experiment.reference else [])]
+    rows = [_cells(experiment, line, bold) for line in block.lines]
+    kept = [place for place in range(len(header)) if any(row[place] for row in rows)]
+    return [[row[place] for place in kept] for row in (header, *rows)]
+
+
+def _cells(experiment: Experiment, line: Line, bold: str) -> list[str]:
+    numbers = [show(line.numbers[network]) for network in NETWORKS]
+    place = NETWORKS.index(line.about)
+    if line.paper is not None and numbers[place]:  # the number to compare with the paper's
+        numbers[place] = bold.format(numbers[place])
+    compared = [str(line.difference or "")] if experiment.reference else []
     return [line.title, show_paper(line.paper), *numbers, *compared]
 
 
-# --- words and numbers
+def minus(experiment: Experiment) -> str:
+    title = next((row.title for row in experiment.rows if row.name == experiment.reference), experiment.reference)
+    return f"{title} minus it"
 
 
 def show(number: Number) -> str:
