@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import inspect
+import json
 import os
 import re
 import statistics
@@ -24,9 +25,10 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
 
 
-def rows(page: str, header: str) -> dict[str, list[str]]:
-    """The table below the line that begins with `header`, by its first cell."""
+def rows(page: str, header: str, below: str = "#") -> dict[str, list[str]]:
+    """The table below the line that begins with `header`, the first after one that has `below`, by its first cell."""
     lines = (DOCS / page).read_text().splitlines()
+    lines = lines[next(number for number, line in enumerate(lines) if below in line) :]
     start = next(number for number, line in enumerate(lines) if line.startswith(header)) + 2
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:]]
     end = next((number for number, line in enumerate(lines[start:]) if not line.startswith("|")), len(cells))
@@ -126,6 +128,21 @@ def test_gains_are_the_measured_ones(column: int, table: str) -> None:
         mean, spread = (float(number) for number in summary.split(" +- "))
         assert statistics.mean(by_seed) == pytest.approx(mean, abs=0.01)
         assert statistics.stdev(by_seed) == pytest.approx(spread, abs=0.01)
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "results").glob("replica*.json")), ids=lambda path: path.stem)
+def test_the_replica_is_what_was_measured(path: Path) -> None:
+    """Its tables have the means and standard deviations of the runs' own numbers, and one row for each method."""
+    for column in json.loads(path.read_text())["columns"]:
+        table = rows("results/replica.md", "| method |", below=f"## {column['title']}")
+        assert list(table) == [row["title"] for row in column["rows"]]
+        for row in column["rows"]:
+            for network in ("student", "teacher"):
+                if (measured := row[network]) is not None:
+                    by_seed = list(measured["by_seed"].values())
+                    assert len(by_seed) >= 3
+                    number = f"{statistics.mean(by_seed):.2f} +- {statistics.stdev(by_seed):.2f}"
+                    assert number in table[row["title"]], (column["title"], row["title"], network)
 
 
 def test_every_method_has_its_page() -> None:

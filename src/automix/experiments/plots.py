@@ -51,19 +51,21 @@ def _draw_spread(axis: Any, block: Block) -> None:
 
 
 def _draw_against_cost(axis: Any, block: Block, costs: dict[str, float]) -> Any:
-    """The teacher's accuracy over the time of a step; a name each, moved apart where two are close."""
-    points = [(costs[line.row], trials.mean, trials.std or 0.0, line) for line in block.lines
-              if line.row in costs and (trials := line.numbers["teacher"].trials) is not None]  # fmt: skip
+    """The teacher's mean accuracy over the time of a step; a name each, moved apart where two are close.
+
+    Without the spread: many methods cost the same, and their bars would lie on each other.
+    """
+    points = [(costs[line.row], mean, line) for line in block.lines
+              if line.row in costs and (mean := _mean(line.numbers["teacher"])) is not None]  # fmt: skip
     if not points:
         return axis.set_axis_off()
-    for x, y, spread, line in points:
-        colour = ORANGE if line.row.startswith("automix") else BLUE
-        axis.errorbar(x, y, yerr=spread, fmt="o", markersize=5, capsize=2, color=colour)
+    for x, y, line in points:
+        axis.plot(x, y, "o", markersize=5, color=ORANGE if line.row.startswith("automix") else BLUE)
     axis.set_xscale("log", base=2)
     axis.set_xlim(0.9 * min(x for x, *_ in points), 1.7 * max(x for x, *_ in points))  # the names need room
     low, high = axis.get_ylim()
     places: list[tuple[float, float]] = []
-    for x, y, _, line in sorted(points, key=lambda point: point[1]):
+    for x, y, line in sorted(points, key=lambda point: point[1]):
         below = [place for cost, place in places if cost / WIDTH < x < cost * WIDTH]
         places.append((x, max(y, *(place + APART * (high - low) for place in below)) if below else y))
         axis.annotate(line.title, (x, y), (x * 1.04, places[-1][1]), fontsize=7, va="center")
