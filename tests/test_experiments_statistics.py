@@ -13,7 +13,7 @@ from scipy import stats
 from automix.experiments import find_experiment
 from automix.experiments.differences import Difference, paired_difference, student_t_975
 from automix.experiments.plan import Grid, plan, select
-from automix.experiments.results import collect, read_value
+from automix.experiments.results import collect, precisions, read_value
 from automix.experiments.tables import as_json, as_markdown, print_blocks, remarks
 
 
@@ -152,6 +152,17 @@ def test_columns_without_a_number_are_left_out(tmp_path: Path) -> None:
         "| method | student | teacher |", "| Vanilla | 50.00 | 51.00 |", "| MixUp | 50.00 | 51.00 |",
         "| method | measured |", "| Vanilla | 1.25 |", "| MixUp | 1.25 |",
     ]  # fmt: skip
+
+
+def test_the_page_says_in_what_the_runs_were_computed(table: tuple[Grid, list[str]]) -> None:
+    grid, methods = table
+    experiment = select(find_experiment("table1"), methods, ["cifar100-r18"])
+    blocks = collect(experiment, grid)
+    assert precisions(blocks, grid.out) == []  # runs of an earlier version do not tell
+    for number, path in enumerate(sorted(grid.out.glob("*/summary.json"))):
+        said = {"precision": "bf16" if number else "float32"}
+        path.write_text(json.dumps(json.loads(path.read_text()) | said))
+    assert precisions(blocks, grid.out) == ["bf16", "float32"]
 
 
 def test_the_table_fits_a_terminal(table: tuple[Grid, list[str]]) -> None:

@@ -155,7 +155,7 @@ def _launch(
 
 def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: str, console: Console) -> None:
     """The tables: those that were chosen on the screen, all of the experiment in files."""
-    from automix.experiments.results import collect
+    from automix.experiments.results import collect, precisions
     from automix.experiments.tables import as_json, as_markdown, facts_of, print_blocks, write
 
     facts, name = facts_of(command), whole.name
@@ -163,6 +163,8 @@ def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: st
         name += "-changed"
         facts["settings changed"] = ", ".join(f"{key}={value}" for key, value in grid.changes.items())
     blocks, shown = collect(whole, grid), collect(chosen, grid)
+    if found := precisions(blocks, grid.out):
+        facts["computed in"] = " and ".join(found)
     plot = _plot(blocks, grid.out / f"{name}.png")
     write(grid.out / f"{name}.md", as_markdown(whole, blocks, facts, plot))
     write(grid.out / f"{name}.json", as_json(whole, blocks, facts))

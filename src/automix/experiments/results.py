@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,6 +54,14 @@ class Block:
 def collect(experiment: Experiment, grid: Grid) -> list[Block]:
     """All columns with what is finished; an unfinished run has no number."""
     return [Block(column, _lines(experiment, column, grid)) for column in experiment.columns]
+
+
+def precisions(blocks: Sequence[Block], out: Path) -> list[str]:
+    """In which the runs behind the numbers were computed, as they say themselves; bf16 and float32 do not repeat."""
+    folders = {folder for block in blocks for line in block.lines for number in line.numbers.values()
+               for folder in number.folders}  # fmt: skip
+    summaries = [json.loads((out / folder / SUMMARY).read_text(encoding="utf-8")) for folder in sorted(folders)]
+    return sorted({summary["precision"] for summary in summaries if "precision" in summary})
 
 
 def _lines(experiment: Experiment, column: Column, grid: Grid) -> tuple[Line, ...]:
