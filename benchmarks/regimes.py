@@ -26,8 +26,6 @@ RUNS = Path("runs/regimes")
 
 REGIMES: dict[str, Values] = {
     "a": CIFAR_CUT,  # 20 classes x 100 images, 5,022 steps of 32: the replica's
-    "b": {**CIFAR_CUT, "per_class": 500, "epochs": 19},  # 20 x 500, 5,928 steps
-    "c": {**CIFAR_CUT, "classes": 100, "epochs": 32},  # 100 x 100, 9,984 steps
     "d": {**CIFAR_CUT, "per_class": 50, "epochs": 162},  # 20 x 50, 5,022 steps: every image twice as often
     "a-short": {**CIFAR_CUT, "epochs": 80, "batch_size": 100},  # 1,600 steps
     "a-long": {**CIFAR_CUT, "epochs": 250, "batch_size": 100},  # 5,000 steps

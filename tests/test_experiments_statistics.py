@@ -74,6 +74,7 @@ def test_a_trial_is_the_median_of_the_last_ten_epochs(tmp_path: Path) -> None:
     pretend(tmp_path / "run", {"student": student, "teacher": [value + 1 for value in student]})
     assert read_value(tmp_path / "run", "top1", "student", "mixup") == (statistics.median(student[2:]), 10)
     assert read_value(tmp_path / "run", "top1", "teacher", "mixup") == (55.5, 10)
+    assert read_value(tmp_path / "run", "last_top1", "teacher", "mixup") == (100, 1)
     assert read_value(tmp_path / "run", "hours", "teacher", "mixup") == (1.0, 1)
     assert read_value(tmp_path / "run", "calibration/ece", "teacher", "mixup") is None
     assert read_value(tmp_path / "none", "top1", "student", "mixup") is None

@@ -13,14 +13,14 @@ from automix.experiments.ablations import FIGURE9, FIGURE10, TABLE9, TABLE10, TA
 from automix.experiments.cells import Cell, Column, Experiment, Row, Source
 from automix.experiments.figures import FIGURE1, FIGURE3, FIGURE4, FIGURE6, FIGURE7, FIGURE8, FIGURE12
 from automix.experiments.imagenet import TABLE2, TABLE3, TABLE4
-from automix.experiments.replica import REPLICA, REPLICA_MIX_BLOCK, REPLICA_PIPELINE
+from automix.experiments.replica import REPLICA, REPLICA_MIX_BLOCK, REPLICA_PIPELINE, REPLICA_REGIMES
 from automix.experiments.small_images import TABLE1, TABLE6, TABLE13, TABLE14
 from automix.experiments.transfer import TABLE5, TABLE7, TABLE8
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        *(REPLICA, REPLICA_MIX_BLOCK, REPLICA_PIPELINE),
+        *(REPLICA, REPLICA_REGIMES, REPLICA_MIX_BLOCK, REPLICA_PIPELINE),
         *(TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLE9, TABLE10, TABLE11, TABLE13, TABLE14),
         *(FIGURE1, FIGURE3, FIGURE4, FIGURE6, FIGURE7, FIGURE8, FIGURE9, FIGURE10, FIGURE12),
     )

@@ -19,6 +19,8 @@ Values = dict[str, Any]
 
 Network = Literal["student", "teacher"]
 
+ACCURACIES = ("top1", "last_top1")  # measures of a network on the test set
+
 OF_THE_RUN = ("hours", "efficiency/")  # measures that are the same for both networks
 
 LOOK_THROUGH = ("attentivemix", "comixup", "puzzlemix", "supermix")
@@ -38,8 +40,9 @@ class Row:
 class Column:
     """A network on a dataset by a recipe, and what is reported of it. `name` is for --columns.
 
-    `measure` is "top1", the protocol of the paper; "hours" of training; EVALUATOR/VALUE as `automix evaluate` names
-    them, or the sum of several VALUE+VALUE; or detect/DATA/VALUE, for which a detector is fine-tuned on the run.
+    `measure` is "top1", the protocol of the paper; "last_top1", after the last epoch, for runs of so few epochs that
+    the last ten are still on the way; "hours" of training; EVALUATOR/VALUE as `automix evaluate` names them, or the sum
+    of several VALUE+VALUE; or detect/DATA/VALUE, for which a detector is fine-tuned on the run.
     """
 
     name: str

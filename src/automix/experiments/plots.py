@@ -9,6 +9,7 @@ from typing import Any
 from PIL import Image
 
 from automix.evaluate.plots import BLUE, GREY, ORANGE, as_image, new_figure
+from automix.experiments.cells import ACCURACIES
 from automix.experiments.results import Block, Line, Number
 
 COST = "efficiency/step_ratio"
@@ -21,7 +22,7 @@ def draw(blocks: Sequence[Block]) -> Image.Image | None:
     """A panel for each column of accuracies; None where nothing is finished."""
     costs = {line.row: cost for block in blocks if block.column.measure == COST for line in block.lines
              if (cost := _mean(line.numbers["teacher"])) is not None}  # fmt: skip
-    panels = [block for block in blocks if block.column.measure == "top1" and any(map(_known, block.lines))]
+    panels = [block for block in blocks if block.column.measure in ACCURACIES and any(map(_known, block.lines))]
     if not panels:
         return None
     lines = max(len(block.lines) for block in panels)

@@ -60,6 +60,26 @@ REPLICA = Experiment(
     cells=make_cells(ROWS, COLUMNS, {}),
 )
 
+# More images, more classes, a wider network: is what the replica finds true of it alone? In the first two an image is
+# seen 19 and 32 times only, and the median of the last ten epochs would be one of networks half trained.
+WIDE: Values = {**CIFAR_CUT, "model_options": {**NARROW["model_options"], "channels": [32, 64, 128, 256]}}
+_REGIMES = (
+    Column("images", "CIFAR-100, 20 classes x 500 images, 5,928 steps, top-1 % after the last epoch",
+           {**CIFAR_CUT, "per_class": 500, "epochs": 19}, "last_top1"),
+    Column("classes", "CIFAR-100, 100 classes x 100 images, 9,984 steps, top-1 % after the last epoch",
+           {**CIFAR_CUT, "classes": 100, "epochs": 32}, "last_top1"),
+    Column("wide", "CIFAR-100, 20 classes x 100 images, twice the channels, top-1 %", WIDE),
+)  # fmt: skip
+_REGIME_ROWS = tuple(row for row in ROWS if row.name in ("vanilla", "mixup", "cutmix", "automix"))
+REPLICA_REGIMES = Experiment(
+    name="replica-regimes",
+    title="more images, more classes, a wider network",
+    source="ours",
+    rows=_REGIME_ROWS,
+    columns=_REGIMES,
+    cells=make_cells(_REGIME_ROWS, _REGIMES, {}),
+)
+
 _ON_SHAPES = (Column("shapes", "shapes, 12 classes x 25 images, top-1 %", SHAPES),)
 _BLOCK_ROWS = (*MIX_BLOCK_ROWS, METHODS["automix"])
 REPLICA_MIX_BLOCK = Experiment(

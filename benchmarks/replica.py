@@ -1,0 +1,85 @@
+"""What the replica has found, as files of docs/results: the page's tables and pictures, and the logs behind them.
+
+    python benchmarks/replica.py page       runs/bench -> docs/results: the tables of replica.md, *.json, *.png
+    python benchmarks/replica.py keep       runs/bench -> docs/results/replica-runs.json: what the numbers come from
+    python benchmarks/replica.py restore    the other way round: `automix bench replica --report` then has all numbers
+
+A grid that was begun on one machine goes on with another after `restore`: the runs in the file count as finished.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from automix.commands import bench
+from automix.experiments import EXPERIMENTS
+from automix.experiments.plan import SUMMARY, Grid, plan
+from automix.files import write_text
+
+RUNS = Path("runs/bench")
+RESULTS = Path("docs/results")
+KEPT = RESULTS / "replica-runs.json"
+NAMES = [name for name in EXPERIMENTS if name.startswith("replica")]
+EVALUATIONS = ("evaluation", "evaluation-student")
+
+
+def page() -> None:
+    """Each table stands between two comments that name its experiment; what is around them is written by hand."""
+    path = RESULTS / "replica.md"
+    text = path.read_text(encoding="utf-8")
+    for name in NAMES:
+        bench.run([name, "--report", "--out", str(RUNS)])
+        (RESULTS / f"{name}.json").write_bytes((RUNS / f"{name}.json").read_bytes())
+        (RESULTS / f"{name}.png").write_bytes((RUNS / f"{name}.png").read_bytes())
+        tables = (RUNS / f"{name}.md").read_text(encoding="utf-8").partition("\n## ")[2]
+        before, _, rest = text.partition(f"<!-- {name} -->\n")
+        after = rest.partition(f"<!-- end of {name} -->\n")[2]
+        text = f"{before}<!-- {name} -->\n\n## {tables}\n<!-- end of {name} -->\n{after}"
+    write_text(path, text)
+
+
+def keep() -> None:
+    """Summary, accuracies by epoch and evaluations of every finished run; those of earlier calls stay."""
+    kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    for folder in sorted({job.folder for name in NAMES for job in plan(EXPERIMENTS[name], Grid(RUNS, 10))}):
+        if (folder / SUMMARY).is_file():
+            kept[folder.name] = log_of(folder)
+    lines = [f'"{name}": {json.dumps(content)}' for name, content in sorted(kept.items())]
+    write_text(KEPT, "{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{len(kept)} runs in {KEPT}")
+
+
+def log_of(folder: Path) -> dict[str, Any]:
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    names = ("step", "kind", "epoch", "student_top1", "teacher_top1")
+    epochs = [
+        {name: record[name] for name in names if name in record} for record in records if "student_top1" in record
+    ]
+    content = {"summary": json.loads((folder / SUMMARY).read_text(encoding="utf-8")), "epochs": epochs}
+    for name in EVALUATIONS:
+        if (results := folder / name / "results.json").is_file():
+            found = json.loads(results.read_text(encoding="utf-8"))
+            content[name] = {evaluator: {"values": entry["values"]} for evaluator, entry in found.items()}
+    return content
+
+
+def restore() -> None:
+    """Folders with what the tables read; one that is there already stays as it is."""
+    for name, content in json.loads(KEPT.read_text(encoding="utf-8")).items():
+        folder = RUNS / name
+        if (folder / SUMMARY).exists():
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in content["epochs"]))
+        for evaluation in content.keys() & set(EVALUATIONS):
+            (folder / evaluation).mkdir(exist_ok=True)
+            write_text(folder / evaluation / "results.json", json.dumps(content[evaluation]))
+        write_text(folder / SUMMARY, json.dumps(content["summary"]))
+
+
+if __name__ == "__main__":
+    commands = {"page": page, "keep": keep, "restore": restore}
+    if len(sys.argv) != 2 or sys.argv[1] not in commands:
+        sys.exit(f"accepted is one of {', '.join(commands)}")
+    commands[sys.argv[1]]()
