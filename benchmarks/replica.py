@@ -18,18 +18,20 @@ from automix.experiments.plan import SUMMARY, Grid, plan
 from automix.files import write_text
 
 RUNS = Path("runs/bench")
-RESULTS = Path("docs/results")
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
 KEPT = RESULTS / "replica-runs.json"
 NAMES = [name for name in EXPERIMENTS if name.startswith("replica")]
 EVALUATIONS = ("evaluation", "evaluation-student")
 
 
 def page() -> None:
-    """Each table stands between two comments that name its experiment; what is around them is written by hand."""
+    """Each experiment's tables stand between two comments that name it; what is around them is written by hand."""
     path = RESULTS / "replica.md"
     text = path.read_text(encoding="utf-8")
     for name in NAMES:
         bench.run([name, "--report", "--out", str(RUNS)])
+        if not (RUNS / f"{name}.png").exists():  # nothing is finished
+            continue
         (RESULTS / f"{name}.json").write_bytes((RUNS / f"{name}.json").read_bytes())
         (RESULTS / f"{name}.png").write_bytes((RUNS / f"{name}.png").read_bytes())
         tables = (RUNS / f"{name}.md").read_text(encoding="utf-8").partition("\n## ")[2]

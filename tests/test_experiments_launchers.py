@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -40,6 +41,17 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 def use(launcher: str, *options: str) -> list[str]:
     return ["--launcher", launcher, *(["--launcher-options", *options] if options else [])]
+
+
+def test_processes_do_the_same(
+    here: list[float], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)  # a thread each, as in these tests
+    bench.run([*LINE, *use("local", "processes=2"), "--out", str(tmp_path / "sound")])
+    assert numbers(tmp_path / "sound") == here
+    with pytest.raises(bench.RunsFailedError, match=r"2 of 2 runs failed, .* not finite"):
+        bench.run([*LINE, "lr=1e25", *use("local", "processes=2"), "--out", str(tmp_path / "failing")])
+    assert re.search(r"\[2/2\] .* FAILED: .*not finite", capsys.readouterr().out)
 
 
 @pytest.mark.skipif(missing("submitit"), reason="submitit is not installed")
@@ -95,6 +107,14 @@ def test_slurm_without_slurm_gets_one_line(tmp_path: Path, monkeypatch: pytest.M
         bench.run([*LINE, *use("slurm"), "--out", str(tmp_path / "out")])
 
 
-def test_the_local_launcher_has_no_options(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="launcher options gpus: accepted are none for the launcher local"):
-        bench.run([*LINE, *use("local", "gpus=1"), "--out", str(tmp_path)])
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        ("gpus=1", "launcher options gpus: accepted is processes for the launcher local"),
+        ("processes=0", "processes=0: accepted is a whole number >= 1"),
+        ("processes=many", "processes=many: accepted is a whole number >= 1"),
+    ],
+)
+def test_wrong_options_of_the_local_launcher(option: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(complaint)}"):
+        bench.run([*LINE, *use("local", option), "--out", str(tmp_path)])

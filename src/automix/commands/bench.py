@@ -27,6 +27,7 @@ ABOUT = """Run an experiment of the paper, or our replica, beside the paper's nu
   automix bench table2 --methods mixup automix --columns r50-100ep
   automix bench replica --report                   the table of what is finished
   automix bench table1 --trials 1 --set epochs=2   a small try of it
+  automix bench replica --launcher-options processes=2    two runs at a time
   automix bench table9 --launcher slurm --launcher-options gpus_per_node=1
 
 A finished run is never done again and an interrupted one goes on: the same
@@ -55,8 +56,8 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--out", type=str, default="runs/bench", help="the folder for runs and results")
     parser.add_argument("--dry-run", action="store_true", help="say what it would cost, and stop")
     parser.add_argument("--report", action="store_true", help="the table of what is finished, without running anything")
-    parser.add_argument("--launcher", type=str, default="local", help="local: one run at a time, here; ray; slurm")
-    parser.add_argument("--launcher-options", type=str, nargs="+", default=[], help="NAME=VALUE for Ray or submitit")
+    parser.add_argument("--launcher", type=str, default="local", help="local: here, one run at a time; ray; slurm")
+    parser.add_argument("--launcher-options", type=str, nargs="+", default=[], help="NAME=VALUE for the launcher")
     parser.add_argument(
         "--set", type=str, nargs="+", default=[], help="NAME=VALUE: settings of automix train to change"
     )

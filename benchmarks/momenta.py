@@ -1,0 +1,77 @@
+"""Does the teacher's momentum matter for what is deployed? Several averages of one student, in one run of Mixup.
+
+    AUTOMIX_DATA=... python benchmarks/momenta.py
+
+An average of a student's weights does not touch the student, so that one run of the replica's Mixup on CIFAR gives the
+accuracy of any number of teachers: momentum 0.98 to 0.999, constant or rising to 1 by the cosine, all held below
+(1 + t) / (10 + t). (AutoMix's own teacher also looks after the Mix Block; there a momentum means a run.)
+"""
+
+import math
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from automix.config import TrainConfig
+from automix.engine.hardware import autocast
+from automix.engine.loop import training_step
+from automix.engine.processes import Processes
+from automix.engine.run import Run, prepare
+from automix.engine.signals import Stop
+from automix.experiments import find_experiment
+from automix.experiments.plan import Grid, plan, select
+from automix.learned.momentum import follow, make_teacher, momentum_at
+
+BASES = (0.98, 0.99, 0.995, 0.998, 0.999)
+LAST = 10  # epochs whose median counts
+
+
+def prepared(out: Path) -> Run:
+    (job,) = plan(select(find_experiment("replica"), ["mixup"], ["cifar"]), Grid(out, trials=1))
+    return prepare(TrainConfig.from_flat(job.values), Processes(), resume=False, overwrite=True)
+
+
+@torch.no_grad()
+def accuracies(run: Run, teachers: dict[str, nn.Module]) -> dict[str, float]:
+    """Per cent of the test images."""
+    right = dict.fromkeys(teachers, 0)
+    count = 0
+    for x, y in run.data.loader.test_batches():
+        count += len(y)
+        for name, teacher in teachers.items():
+            with autocast(run.precision, run.device):
+                right[name] += int((teacher(x).argmax(1) == y).sum())
+    return {name: 100 * number / count for name, number in right.items()}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run = prepared(Path(folder))
+        kinds = {f"{base}, {kind}": (base, kind) for base in BASES for kind in ("constant", "cosine")}
+        teachers = {name: make_teacher(run.task.student) for name in kinds}
+        found: dict[str, list[float]] = {name: [] for name in teachers}
+        run.task.train()
+        batches = run.data.loader.batches(0, run.total_steps)
+        while run.step < run.total_steps:
+            step, progress = run.step, run.step / run.total_steps
+            training_step(run, batches, Stop())
+            for name, (base, kind) in kinds.items():
+                m = momentum_at(step, progress if kind == "cosine" else 0.0, base)
+                follow(teachers[name], run.task.student, m)
+            epoch = math.ceil(run.step / run.steps_per_epoch)
+            if run.step % run.steps_per_epoch == 0 and epoch > run.config.settings.epochs - LAST:
+                for name, value in accuracies(run, teachers).items():
+                    found[name].append(value)
+                print(f"epoch {epoch}", file=sys.stderr, flush=True)
+    print("| momentum | constant | rising to 1 |\n| --- | --- | --- |")
+    for base in BASES:
+        both = (f"{statistics.median(found[f'{base}, {kind}']):.2f}" for kind in ("constant", "cosine"))
+        print(f"| {base} | {' | '.join(both)} |")
+
+
+if __name__ == "__main__":
+    main()
