@@ -36,6 +36,7 @@ REGIMES: dict[str, Values] = {
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "mixup": ("mixup", {"alpha": 1.0}),
+    "mixup-alpha-2": ("mixup", {"alpha": 2.0}),
     "cutmix": ("cutmix", {"alpha": 1.0}),
     "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),  # a second loss beside it, as AutoMix has
     "cutmix-ce": ("cutmix", {"alpha": 1.0, "one_hot_loss": True}),
