@@ -4,6 +4,7 @@ The latter is the paper's Figure 1: what is up and to the left is accurate and c
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from PIL import Image
@@ -22,7 +23,8 @@ def draw(blocks: Sequence[Block]) -> Image.Image | None:
     """A panel for each column of accuracies; None where nothing is finished."""
     costs = {line.row: cost for block in blocks if block.column.measure == COST for line in block.lines
              if (cost := _mean(line.numbers["teacher"])) is not None}  # fmt: skip
-    panels = [block for block in blocks if block.column.measure in ACCURACIES and any(map(_known, block.lines))]
+    panels = [replace(block, lines=known) for block in blocks if block.column.measure in ACCURACIES
+              and (known := tuple(filter(_known, block.lines)))]  # fmt: skip
     if not panels:
         return None
     lines = max(len(block.lines) for block in panels)

@@ -37,6 +37,8 @@ def as_markdown(experiment: Experiment, blocks: Sequence[Block], facts: dict[str
     lines += ["", f"![the results as a picture]({plot})"] if plot else []
     for block in blocks:
         header, *rows = table_of(experiment, block, bold="**{}**")
+        if not rows:
+            continue
         lines += ["", f"## {block.column.title}", ""]
         lines += [f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
         lines += [f"| {' | '.join(row)} |" for row in rows]
@@ -64,6 +66,8 @@ def _pictures(experiment: Experiment, blocks: Sequence[Block]) -> list[str]:
 def print_blocks(experiment: Experiment, blocks: Sequence[Block], console: Console) -> None:
     for block in blocks:
         header, *rows = table_of(experiment, block, bold="[bold]{}[/]")
+        if not rows:
+            continue
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1), title=block.column.title)
         table.title_justify, table.title_style = "left", "bold underline"
         for name in header:
@@ -80,10 +84,13 @@ def print_blocks(experiment: Experiment, blocks: Sequence[Block], console: Conso
 
 
 def table_of(experiment: Experiment, block: Block, bold: str) -> list[list[str]]:
-    """The header, then a line for each row; without columns in which nothing stands, such as the paper's in ours."""
+    """The header, then a line for each row; without columns and rows in which nothing stands.
+
+    Such are the paper's column in experiments of ours, and what is not finished there.
+    """
     networks = [RUN if block.column.measure.startswith(OF_THE_RUN) else network for network in NETWORKS]
     header = ["method", PAPER, *networks, *([minus(experiment)] if experiment.reference else [])]
-    rows = [_cells(experiment, line, bold) for line in block.lines]
+    rows = [row for row in (_cells(experiment, line, bold) for line in block.lines) if any(row[1:])]
     kept = [place for place in range(len(header)) if any(row[place] for row in rows)]
     return [[row[place] for place in kept] for row in (header, *rows)]
 
