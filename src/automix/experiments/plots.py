@@ -72,6 +72,7 @@ def _draw_against_cost(axis: Any, block: Block, costs: dict[str, float]) -> Any:
         below = [place for cost, place in places if cost / WIDTH < x < cost * WIDTH]
         places.append((x, max(y, *(place + APART * (high - low) for place in below)) if below else y))
         axis.annotate(line.title, (x, y), (x * 1.04, places[-1][1]), fontsize=7, va="center")
+    axis.set_ylim(low, max(high, max(place for _, place in places) + APART * (high - low)))  # a name may be moved up
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     axis.grid(alpha=0.3)
     axis.set_xlabel("time of a step, vanilla's is 1", fontsize=8)
