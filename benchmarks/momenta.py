@@ -7,8 +7,6 @@ accuracy of any number of teachers: momentum 0.98 to 0.999, constant or rising t
 (1 + t) / (10 + t). (AutoMix's own teacher also looks after the Mix Block; there a momentum means a run.)
 """
 
-import math
-import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -22,12 +20,12 @@ from automix.engine.loop import training_step
 from automix.engine.processes import Processes
 from automix.engine.run import Run, prepare
 from automix.engine.signals import Stop
+from automix.evaluate.protocol import LAST, median_of_last
 from automix.experiments import find_experiment
 from automix.experiments.plan import Grid, plan, select
 from automix.learned.momentum import follow, make_teacher, momentum_at
 
 BASES = (0.98, 0.99, 0.995, 0.998, 0.999)
-LAST = 10  # epochs whose median counts
 
 
 def prepared(out: Path) -> Run:
@@ -53,7 +51,7 @@ def main() -> None:
         run = prepared(Path(folder))
         kinds = {f"{base}, {kind}": (base, kind) for base in BASES for kind in ("constant", "cosine")}
         teachers = {name: make_teacher(run.task.student) for name in kinds}
-        found: dict[str, list[float]] = {name: [] for name in teachers}
+        found: dict[str, dict[int, float]] = {name: {} for name in teachers}  # accuracies by epoch
         run.task.train()
         batches = run.data.loader.batches(0, run.total_steps)
         while run.step < run.total_steps:
@@ -62,14 +60,14 @@ def main() -> None:
             for name, (base, kind) in kinds.items():
                 m = momentum_at(step, progress if kind == "cosine" else 0.0, base)
                 follow(teachers[name], run.task.student, m)
-            epoch = math.ceil(run.step / run.steps_per_epoch)
+            epoch = run.step // run.steps_per_epoch
             if run.step % run.steps_per_epoch == 0 and epoch > run.config.settings.epochs - LAST:
                 for name, value in accuracies(run, teachers).items():
-                    found[name].append(value)
+                    found[name][epoch] = value
                 print(f"epoch {epoch}", file=sys.stderr, flush=True)
     print("| momentum | constant | rising to 1 |\n| --- | --- | --- |")
     for base in BASES:
-        both = (f"{statistics.median(found[f'{base}, {kind}']):.2f}" for kind in ("constant", "cosine"))
+        both = (f"{median_of_last(found[f'{base}, {kind}'])[0]:.2f}" for kind in ("constant", "cosine"))
         print(f"| {base} | {' | '.join(both)} |")
 
 

@@ -59,7 +59,6 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "none-alpha-1": ("automix", {"second_loss": "none", "alpha": 1.0}),
     "alpha-1": ("automix", {"alpha": 1.0}),
     "alpha-0.5": ("automix", {"alpha": 0.5}),
-    "alpha-0.2": ("automix", {"alpha": 0.2}),
     "per-sample": ("automix", {"per_sample": True}),
     "bilinear": ("automix", {"upsampling": "bilinear"}),
     "layer-2": ("automix", {"layer": 2}),

@@ -113,8 +113,7 @@ def read_value(run: Path, measure: str, network: Network, method: str) -> tuple[
     if measure == "top1":
         return median_of_last(top1_by_epoch(run, network))
     if measure == "last_top1":
-        by_epoch = top1_by_epoch(run, network)
-        return by_epoch[max(by_epoch)], 1
+        return median_of_last(top1_by_epoch(run, network), count=1)
     if measure == "hours":
         return json.loads((run / SUMMARY).read_text(encoding="utf-8"))["seconds"] / 3600, 1
     first, *rest = measure.split("/")
