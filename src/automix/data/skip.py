@@ -25,6 +25,7 @@ from automix.data.decode import BadImage
 from automix.data.images import ImageSet
 from automix.data.names import Split
 from automix.data.readers import ReaderSet
+from automix.distributed import is_together, rank_and_world
 from automix.files import write_atomically
 
 SKIPPED = "skipped.json"  # in the run folder
@@ -48,7 +49,7 @@ def find_bad(train: Split, test: Split, threads: int, progress: Progress | None 
 
     Processes that train together look at a share of the files each, and tell each other what they found.
     """
-    rank, world = (dist.get_rank(), dist.get_world_size()) if _together() else (0, 1)
+    rank, world = rank_and_world()
     shares = [(use, part, range(rank, len(part), world)) for use, part in (("training", train), ("testing", test))]
     shares = [share for share in shares if not isinstance(share[1], ImageSet)]  # which are in memory, and sound
     done, total = 0, sum(len(positions) for _, _, positions in shares)
@@ -62,7 +63,7 @@ def find_bad(train: Split, test: Split, threads: int, progress: Progress | None 
                 done += len(chunk)
                 if progress is not None:
                     progress(done, total)
-    if _together():
+    if is_together():
         everyones: list[list[SkippedFile]] = [[] for _ in range(world)]
         dist.all_gather_object(everyones, found)
         found = [skipped for each in everyones for skipped in each]
@@ -125,8 +126,3 @@ def _check_classes(before: torch.Tensor, after: torch.Tensor, classes: tuple[str
         raise ValueError(
             f"class {classes[label]!r}: none of its {had[label]} training images can be read; accepted is at least one"
         )
-
-
-def _together() -> bool:
-    """Whether this process trains together with others."""
-    return dist.is_available() and dist.is_initialized()

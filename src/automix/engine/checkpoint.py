@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from automix.distributed import rank_and_world
 from automix.task import Task
 from automix.tensors import DamagedError, is_whole, misfit, read_tensors, write_tensors
 
@@ -116,14 +117,13 @@ def restore_task(saved: Checkpoint, task: Task) -> None:
 
 def environment(task: nn.Module | None = None, precision: str = "float32") -> dict[str, Any]:
     """What must be the same for a resumed run to repeat every bit."""
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     return {
         "torch": torch.__version__,
         "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         "device": _device_kind(task),
         "precision": precision,
         "threads": torch.get_num_threads(),
-        "processes": torch.distributed.get_world_size() if distributed else 1,
+        "processes": rank_and_world()[1],
     }
 
 
@@ -136,8 +136,7 @@ def _device_kind(task: nn.Module | None) -> str:
 
 def _say(message: str) -> None:
     """Once for a run, not once for each of its processes."""
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if not distributed or torch.distributed.get_rank() == 0:
+    if rank_and_world()[0] == 0:
         warnings.warn(message, stacklevel=3)
 
 
