@@ -31,6 +31,10 @@ def main(out: str) -> None:
             gradients = {n: p.grad.clone() for n, p in task.named_parameters() if p.grad is not None}
             torch.save(gradients, out)
     task.update(0.5)
+    task.mix_until = 0.5
+    for _ in range(2):  # nor may the Mix Block go unused where nothing is mixed any more
+        ddp.zero_grad()
+        ddp(x, y).loss.backward()
     state = torch.cat([value.flatten() for value in task.state_dict().values()])
     gathered = [torch.empty_like(state) for _ in range(2)]
     dist.all_gather(gathered, state)

@@ -237,7 +237,7 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
     colours = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 0, 2], [2, 2, 2]])
     x = 0.3 * torch.randn(64, 3, 16, 16, generator=generator)
     x[:, :, 4:12, 4:12] += colours[y][:, :, None, None]
-    task = AutoMix(HandWritten(num_classes=4), layer="body", gamma=0.0)
+    task = AutoMix(HandWritten(num_classes=4), layer="body", gamma=0.0, mix_until=1.0)
 
     def loss_of_samples() -> float:
         mixed = task.mix(x, y, lam=0.5, index=torch.arange(64).roll(1))
@@ -272,6 +272,7 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
         ({"gamma": -1}, "gamma=-1: accepted is a number from 0 to inf"),
         ({"epsilon": 2}, "epsilon=2: accepted is a number from 0 to 1"),
         ({"lam_margin": 0.6}, "lam_margin=0.6: accepted is a number from 0 to 0.5"),
+        ({"mix_until": 70}, "mix_until=70: accepted is a number from 0 to 1"),
         ({"layer": "bodi"}, "layer='bodi': no such submodule; accepted are for instance 'stem', "),
         ({"layer": 3}, "layer=3: HandWritten does not describe its stages; accepted is the name of a submodule"),
         ({"layer": "head"}, "layer='head': cannot count its channels by a trial run .*; pass channels="),
@@ -285,14 +286,14 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_efforts() -> None:
-    def chosen(**options: Any) -> tuple[str, float]:
+    def chosen(**options: Any) -> tuple[str, float, float]:
         task = AutoMix(HandWritten(), layer="body", **options)
-        return task.second_loss, task.block_share
+        return task.second_loss, task.block_share, task.mix_until
 
-    assert chosen() == chosen(effort="usual") == ("rising", 0.25)
-    assert chosen(paper=True) == chosen(effort="exact") == ("clean", 1.0)
-    assert chosen(effort="fast") == ("joined", 0.15)
-    assert chosen(effort="fast", second_loss="none", block_share=0.5) == ("none", 0.5)
+    assert chosen() == chosen(effort="usual") == ("rising", 0.25, 0.7)
+    assert chosen(paper=True) == chosen(effort="exact") == ("clean", 1.0, 1.0)
+    assert chosen(effort="fast") == ("joined", 0.15, 0.7)
+    assert chosen(effort="fast", second_loss="none", block_share=0.5, mix_until=0.0) == ("none", 0.5, 0.0)
 
 
 def test_the_fast_form_has_one_pass_of_the_batch_by_mixup_and_a_share_by_the_block() -> None:

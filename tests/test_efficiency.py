@@ -138,6 +138,23 @@ def test_the_ratio_is_the_median_over_rounds(monkeypatch: pytest.MonkeyPatch) ->
     assert values["step_ratio"] == 3
 
 
+def test_steps_that_mix_and_steps_that_do_not_count_by_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, turns = Clock(), []
+
+    def timed(task: automix.Task, progress: float = 0.0) -> Callable[[Tensor, Tensor], None]:
+        turns.append((task.mix_until, progress))
+        return clock.works({0: 2.0, 1: 5.0, 2: 3.0}[len(turns) - 1])  # plain, mixing, ending
+
+    monkeypatch.setattr(module, "clock_of", lambda device: clock)
+    monkeypatch.setattr(module, "training_step", timed)
+    monkeypatch.setattr(module, "peak_memory", lambda *_: None)
+    options = {"layer": "body", "mix_until": 0.8}
+    evaluation = efficiency(HandWritten(5), num_classes=5, image_size=8, method_options=options)
+    assert turns == [(1.0, 0.0), (0.8, 0.0), (0.8, 1.0)]
+    assert evaluation.values["step_ratio"] == pytest.approx(0.8 * 2.5 + 0.2 * 1.5)
+    assert "2.50 while it mixes, for 80% of a training" in evaluation.notes
+
+
 def test_time_passes() -> None:
     clock = clock_of(CPU)
     assert clock() < clock()

@@ -56,6 +56,31 @@ def test_same_seed_same_result_and_resume_in_the_middle(name: str, ema: bool) ->
 
 
 @every_method
+def test_from_mix_until_on_training_is_plain(name: str) -> None:
+    x, y = batch(6)
+    task, never = make(name, mix_until=0.5), make(name, mix_until=1.0)
+    plain = copy.deepcopy(task.student)
+    torch.manual_seed(0)
+    expected = F.cross_entropy(plain(x), y)
+    expected.backward()
+    for one, progress in ((task, 0.5), (never, 1.0)):
+        one.update(progress)
+    torch.manual_seed(0)
+    out = task(x, y)
+    out.loss.backward()
+    torch.testing.assert_close(out.loss, expected)
+    assert set(out.metrics) == {"loss_clean", "lam", "mixed_accuracy"}
+    for (label, parameter), reference in zip(task.student.named_parameters(), plain.parameters(), strict=True):
+        if reference.grad is None:
+            assert parameter.grad is None, label
+        else:
+            torch.testing.assert_close(parameter.grad, reference.grad)
+    students = {id(parameter) for parameter in task.student.parameters()}
+    assert all(p.grad is None for p in task.parameters() if id(p) not in students)  # the Mix Block rests
+    assert name in ("vanilla", "augmix") or "loss_mixed" in never(x, y).metrics  # 1 is to mix to the very end
+
+
+@every_method
 def test_state_dict_survives_a_safe_file(name: str, tmp_path: Any) -> None:
     task = make(name, ema=True)
     train(task, range(2))

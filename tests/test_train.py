@@ -58,6 +58,16 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [record for record in records if record["kind"] == kind]
 
 
+def test_an_epochs_means_are_over_the_steps_that_have_the_number(photos: Path, tmp_path: Path) -> None:
+    config = configure(photos, tmp_path / "run", "mixup", method_options={"mix_until": 0.3})
+    train(config)
+    first, second, third = lines(config.folder, "epoch")
+    assert "loss_clean" not in first
+    assert "loss_mixed" not in third
+    # of the second epoch's three steps, which begin at 2/9, 3/9 and 4/9 of the training, the first one mixes
+    assert second["loss"] == pytest.approx((second["loss_mixed"] + 2 * second["loss_clean"]) / 3)
+
+
 @every_method
 def test_a_run_leaves_what_it_promises(method: str, photos: Path, tmp_path: Path) -> None:
     summary = train(configure(photos, tmp_path / "run", method))

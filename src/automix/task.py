@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed
 from torch import Tensor, nn
 
-from automix.checks import check_batch, check_options
+from automix.checks import check_batch, check_options, check_range
+from automix.distributed import rank_and_world
 from automix.learned.momentum import follow, make_teacher, momentum_at
 from automix.mixing import Mixed, MixedTarget, step_generator
 from automix.settle import settle
@@ -50,21 +50,32 @@ class Task(nn.Module, ABC):
     """What all tasks share: the student, an optional momentum teacher, the step count and the randomness.
 
     Randomness is a function of (seed, step, rank): the state that makes a run resumable is the step count alone, which
-    `state_dict` contains. With `momentum`, a teacher follows the student and is what `deploy` returns.
+    `state_dict` contains. With `momentum`, a teacher follows the student and is what `deploy` returns. From progress
+    `mix_until` on nothing is mixed any more: the end of the training sees the images as they are, and so do the
+    statistics of BatchNorm.
     """
 
     learns_to_mix: ClassVar[bool] = False  # whether there is something to `examine`
 
     def __init__(
-        self, model: nn.Module, *, momentum: float | None, one_hot_loss: bool, criterion: Criterion, seed: int
+        self,
+        model: nn.Module,
+        *,
+        momentum: float | None,
+        one_hot_loss: bool,
+        mix_until: float,
+        criterion: Criterion,
+        seed: int,
     ) -> None:
         super().__init__()
         if momentum is not None and not 0 <= momentum < 1:
             raise ValueError(f"momentum={momentum}: accepted is None or a number in [0, 1)")
+        check_range("mix_until", mix_until, 0, 1)
         self.student = model
         self.teacher = None if momentum is None else make_teacher(model)
         self.momentum = momentum
         self.one_hot_loss = one_hot_loss
+        self.mix_until = mix_until
         self.criterion = criterion
         self.seed = seed
         self.step = 0
@@ -76,11 +87,20 @@ class Task(nn.Module, ABC):
     def forward(self, x: Tensor, y: Tensor) -> StepOutput:
         check_batch(x, y)
         generator = self._next_generator()
+        if self.progress >= self.mix_until and self.mix_until < 1:
+            return self.clean_step(x, y)
         return self.training_step(x, y, generator)
 
     @abstractmethod
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         """The method: one batch to a loss, all randomness from `generator`."""
+
+    def clean_step(self, x: Tensor, y: Tensor) -> StepOutput:
+        """Plain training, for the end of it."""
+        target = MixedTarget.clean(y)
+        with batch_norm_hint(x):
+            logits = self.student(x)
+        return step_output({"loss_clean": self.criterion(target, logits)}, logits, target)
 
     def update(self, progress: float = 0.0) -> None:
         """Call after every optimizer step; `progress` in [0, 1] is how much of the training lies behind."""
@@ -112,8 +132,7 @@ class Task(nn.Module, ABC):
         return settle(loss, self.parameters())
 
     def _next_generator(self) -> torch.Generator:
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if distributed else (0, 1)
+        rank, world = rank_and_world()
         generator = step_generator(self.seed, self.step, part=self._calls * world + rank)
         self._calls += 1
         if self._calls == _FORGOTTEN_UPDATE:
@@ -181,7 +200,7 @@ class MixTask(Task):
     `mix` is the method's function, ``mix(x, y, lam=..., index=..., generator=..., **options)``. A function that wants
     to know how the network sees the images (saliency, attention) gets it from `look`: ``look(task, x, y)`` returns
     further keywords for `mix`. ``ema=True`` adds the momentum pipeline (the paper's +MP, `momentum` 0.999 unless
-    given), ``one_hot_loss=True`` the loss on clean images (+CE).
+    given), ``one_hot_loss=True`` the loss on clean images (+CE). Images are mixed until the progress `mix_until`.
     """
 
     def __init__(
@@ -193,6 +212,7 @@ class MixTask(Task):
         ema: bool = False,
         momentum: float | None = None,
         one_hot_loss: bool = False,
+        mix_until: float = 1.0,
         criterion: Criterion = MixedTarget.loss,
         seed: int = 0,
         **options: Any,
@@ -201,7 +221,9 @@ class MixTask(Task):
             raise ValueError(f"momentum={momentum}: accepted together with ema=True only")
         if ema and momentum is None:
             momentum = 0.999
-        super().__init__(model, momentum=momentum, one_hot_loss=one_hot_loss, criterion=criterion, seed=seed)
+        super().__init__(
+            model, momentum=momentum, one_hot_loss=one_hot_loss, mix_until=mix_until, criterion=criterion, seed=seed
+        )
         check_options(mix, options)
         self.mixer = mix
         self.look = look

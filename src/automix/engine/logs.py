@@ -34,8 +34,8 @@ class RunLog:
     def __init__(self, run: Run, display: Display) -> None:
         self.active = run.among.leads
         self.display = display
-        self.sums: dict[str, float] = {}
-        self.steps_in_sums = 0
+        self.numbers: dict[str, list[float]] = {}  # of the epoch's steps
+        self.steps = 0
         self.start_clock()
         self.epochs: list[dict[str, Any]] = []
         if not self.active:
@@ -56,8 +56,8 @@ class RunLog:
         if not self.active:
             return
         for name, value in metrics.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-        self.steps_in_sums += 1
+            self.numbers.setdefault(name, []).append(value)
+        self.steps += 1
         self.until = time.monotonic()
         self.display.step(run, metrics)
         if run.step % STEPS_BETWEEN_LINES == 0:
@@ -67,15 +67,16 @@ class RunLog:
         """The means of an epoch's steps since it began (or since the run was resumed), and the test accuracy."""
         if not self.active:
             return
-        means = {name: total / self.steps_in_sums for name, total in self.sums.items()}
-        images = self.steps_in_sums * run.config.settings.batch_size
+        # each over the steps that have it: what is only there while images are mixed may end within an epoch
+        means = {name: sum(values) / len(values) for name, values in self.numbers.items()}
+        images = self.steps * run.config.settings.batch_size
         speed = images / (self.until - self.since)
         record = {"kind": "epoch", "epoch": epoch, "lr": learning_rate(run), "images_per_second": speed}
         record |= {**means, **accuracy}
         self._write(run, record)
         self.epochs.append(record)
         self.display.epoch(run, record)
-        self.sums, self.steps_in_sums = {}, 0
+        self.numbers, self.steps = {}, 0
 
     def examine(self, run: Run, record: dict[str, float]) -> None:
         """Add to `record` what the task's mixer does to test images; say once what is wrong with it."""

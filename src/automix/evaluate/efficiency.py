@@ -12,8 +12,10 @@ gmacs
     attention; nothing for activations, norms and pooling). Papers call this FLOPs; counted in full it is twice as many.
 step_ratio
     The time of a training step (loss, gradients, SGD with momentum, teacher) as a multiple of a plain step of the same
-    network on the same batch. Both take turns in one process, so that a busy moment of the machine hits both; this is
-    the median over the rounds of the ratio within a round. Reading images is no part of it.
+    network on the same batch. They take turns in one process, so that a busy moment of the machine hits all; this is
+    the median over the rounds of the ratio within a round. Where a method mixes only up to some point of the training
+    (AutoMix does), it is the mean over a training: steps before and after that point by their shares. Reading images is
+    no part of it.
 memory_ratio
     The peak memory of such training as a multiple of plain training's: the most bytes that the task, its optimizer, the
     batch and everything computed hold together at any moment of the first two steps. On CUDA by the allocator's count,
@@ -81,19 +83,26 @@ def efficiency(
         plain = partial(new_task, PLAIN, network, seed=seed)
         mixing = partial(new_task, method, network, seed=seed, **(method_options or {}))
         batch = partial(noise, network, num_classes, image_size, batch_size, seed)
-        extra = extra_parameters(mixing())
-        turns = {"plain": training_step(plain()), "mixing": training_step(mixing())}
+        task = mixing()
+        extra, share = extra_parameters(task), task.mix_until
+        turns = {"plain": training_step(plain()), "mixing": training_step(task)}
+        if share < 1:
+            turns["ending"] = training_step(mixing(), progress=1.0)
         seconds = time_in_turns(turns, *batch(), rounds=steps, track=track)
-        del turns
-        plain_bytes, mixing_bytes = (peak_memory(partial(two_steps, task, batch), device) for task in (plain, mixing))
+        del turns, task
+        plain_bytes, mixing_bytes = (peak_memory(partial(two_steps, new, batch), device) for new in (plain, mixing))
+    against_plain = {turn: statistics.median(ratios(times, seconds["plain"])) for turn, times in seconds.items()}
+    step_ratio = share * against_plain["mixing"] + (1 - share) * against_plain.get("ending", 0.0)
     values = {
         "parameters_m": count_parameters(network.parameters()) / 1e6,
         "extra_parameters_m": extra / 1e6,
         "gmacs": macs / 1e9,
-        "step_ratio": statistics.median(ratios(seconds["mixing"], seconds["plain"])),
+        "step_ratio": step_ratio,
     }
     notes = [f"{method} beside {PLAIN}: batches of {batch_size} at {image_size} px, {steps} steps, on {device.type}"]
     notes += [f"a plain step took {1000 * statistics.median(seconds['plain']):.0f} ms"]
+    if share < 1:
+        notes += [f"{against_plain['mixing']:.2f} while it mixes, for {share:.0%} of a training"]
     if plain_bytes is None or mixing_bytes is None:
         notes += [f"the peak memory on {device.type} is not known: accepted are cuda and cpu"]
     else:
@@ -135,15 +144,15 @@ def extra_parameters(task: Task) -> int:
     return count_parameters(trained) - count_parameters(task.student.parameters())
 
 
-def training_step(task: Task) -> Step:
-    """What the engine does with a batch, with SGD and momentum."""
+def training_step(task: Task, progress: float = 0.0) -> Step:
+    """What the engine does with a batch, with SGD and momentum; from the second on at `progress` of a training."""
     optimizer = torch.optim.SGD(task.param_groups(lr=0.01), momentum=0.9)
 
     def step(x: Tensor, y: Tensor) -> None:
         task(x, y).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        task.update(0.5)
+        task.update(progress)
 
     return step
 

@@ -14,6 +14,7 @@ from automix.experiments.ablations import (
 )
 from automix.experiments.cells import Column, Experiment, Row, Values, make_cells
 from automix.experiments.names import METHODS
+from automix.learned.automix import EFFORTS
 from automix.recipes.alphas import paper_alpha
 
 NARROW: Values = {"model": "resnet18", "model_options": {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]}}
@@ -39,12 +40,21 @@ def _with_paper_alpha(*methods: str) -> tuple[Row, ...]:
     return tuple(Row(name, METHODS[name].title, {"method": name, "alpha": alpha}) for name, alpha in alphas.items())
 
 
+def _with_clean_end(row: Row) -> Row:
+    """The method, but nothing is mixed from where AutoMix stops mixing."""
+    options = {"mix_until": EFFORTS["usual"].mix_until}
+    return Row(f"{row.name}-clean-end", f"{row.title}, clean end", {**row.values, "method_options": options})
+
+
 ROWS = (
     METHODS["vanilla"],
     *_with_paper_alpha("mixup", "cutmix"),
     Row("cutmix-alpha-1", "CutMix, alpha 1", {"method": "cutmix", "alpha": 1.0}),  # its authors'
     *_with_paper_alpha("manifoldmix", "resizemix", "fmix", "puzzlemix"),
+    # AutoMix's last steps are on clean images: what these alone do for others, and what AutoMix is without them
+    *(_with_clean_end(row) for row in _with_paper_alpha("mixup", "cutmix")),
     METHODS["automix"],
+    form("automix-mixed-end", "AutoMix, mixed end", mix_until=1.0),
     form("automix-exact", "AutoMix (exact)", effort="exact"),
     form("automix-paper", "AutoMix (paper)", paper=True),
     form("automix-fast", "AutoMix (fast)", effort="fast"),

@@ -13,7 +13,8 @@ optimisation of Eq. 10-11: each loss reaches its own parameters only, and the en
 `update` then moves the teacher (Eq. 12).
 
 The student's second loss l_2 is l_CE on the clean images in the paper. That learns fast and over-fits small data; ours
-begins as it and becomes Mixup's: the images are mixed with lam ~ Beta(a, a), and a rises from 0 to 1 over the training.
+begins as it and becomes Mixup's: the images are mixed with lam ~ Beta(a, a), and a rises from 0 over the training. The
+end of the training is on clean images alone: what mixing has taught stays, and the network settles on what it will see.
 
 l_lambda is there without the Mix Block's `exact_mean` only; with it, the mean of a mask is lam by construction.
 """
@@ -21,12 +22,13 @@ l_lambda is there without the Mix Block's `exact_mean` only; with it, the mean o
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from automix.checks import check_alpha, check_choice, check_range
+from automix.distributed import is_together
 from automix.features import find_tap
 from automix.learned.block_file import load_mix_block
 from automix.learned.instruments import complaints, examine
@@ -36,9 +38,23 @@ from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_l
 from automix.task import Criterion, StepOutput, Task, batch_norm_hint, eval_mode, step_output
 
 SECOND_LOSSES = ("rising", "joined", "clean", "mixup", "none")
-EFFORTS = {"exact": ("clean", 1.0), "usual": ("rising", 0.25), "fast": ("joined", 0.15)}  # second_loss, block_share
 LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: images as good as clean
 SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
+
+
+class Effort(NamedTuple):
+    """What `effort` decides where it is not said."""
+
+    second_loss: str
+    block_share: float
+    mix_until: float
+
+
+EFFORTS = {
+    "exact": Effort("clean", 1.0, 1.0),
+    "usual": Effort("rising", 0.25, 0.7),
+    "fast": Effort("joined", 0.15, 0.7),
+}
 
 
 @dataclass(frozen=True)
@@ -60,14 +76,16 @@ class AutoMix(Task):
     ``paper=True`` is the paper's own form: the Mix Block without our additions (mix_block.py), ``effort="exact"``.
 
     `second_loss` is what the student learns beside the mixed samples: the images mixed by Mixup with an alpha "rising"
-    from 0 to 1, so that they are clean at first; "clean" images throughout (l_CE); by "mixup" with the same alpha as
-    the mixed samples; or "none". "joined" is "rising" without a pass of its own: the Mix Block mixes only the images
-    that it learns from, and these samples join the pass of the others. What rises follows the progress that `update` is
-    told; never told, images stay clean.
+    with the progress, from 0, so that they are clean at first; "clean" images throughout (l_CE); by "mixup" with the
+    same alpha as the mixed samples; or "none". "joined" is "rising" without a pass of its own: the Mix Block mixes only
+    the images that it learns from, and these samples join the pass of the others. What rises follows the progress that
+    `update` is told; never told, images stay clean. From progress `mix_until` on, 0.7 unless said, training is plain:
+    cheap steps on clean images, and the Mix Block stays as it is then.
 
     `effort` is "usual", "exact" (the algorithm as published: `second_loss` "clean", the Mix Block learns from the whole
-    batch) or "fast" (`second_loss` "joined", up to half more than Mixup's cost: docs/results/automix-cost.md). Without
-    "exact" the Mix Block learns from a quarter of each batch, in "fast" from 15 % (`block_share`).
+    batch, mixing to the end) or "fast" (`second_loss` "joined", up to half more than Mixup's cost:
+    docs/results/automix-cost.md). Without "exact" the Mix Block learns from a quarter of each batch, in "fast" from
+    15 % (`block_share`).
 
     For the ablations:
     ``gamma=0`` drops l_lambda (which there is with ``exact_mean=False`` only), ``momentum=0`` makes the teacher a copy
@@ -95,6 +113,7 @@ class AutoMix(Task):
         lam_margin: float = 0.08,
         block_lr: float = 1.0,
         block_share: float | None = None,
+        mix_until: float | None = None,
         per_sample: bool = False,
         criterion: Criterion = MixedTarget.loss,
         seed: int = 0,
@@ -105,9 +124,10 @@ class AutoMix(Task):
         if effort is None:
             effort = "exact" if paper else "usual"
         check_choice("effort", effort, EFFORTS)
-        usual_loss, usual_share = EFFORTS[effort]
-        second_loss = usual_loss if second_loss is None else second_loss
-        block_share = usual_share if block_share is None else block_share
+        usual = EFFORTS[effort]
+        second_loss = usual.second_loss if second_loss is None else second_loss
+        block_share = usual.block_share if block_share is None else block_share
+        mix_until = usual.mix_until if mix_until is None else mix_until
         check_choice("second_loss", second_loss, SECOND_LOSSES)
         check_alpha(alpha)
         check_range("gamma", gamma, 0, math.inf)
@@ -123,7 +143,10 @@ class AutoMix(Task):
                 f"mix_block is for {mix_block.channels} channels, layer {layer} has {tap.channels}: "
                 "accepted is a block for as many, and no further options for it"
             )
-        super().__init__(model, momentum=momentum, one_hot_loss=second_loss == "clean", criterion=criterion, seed=seed)
+        clean = second_loss == "clean"
+        super().__init__(
+            model, momentum=momentum, one_hot_loss=clean, mix_until=mix_until, criterion=criterion, seed=seed
+        )
         self.tap = tap
         self.mix_block = mix_block if mix_block is not None else MixBlock(tap.channels, paper=paper, **block_options)
         self.second_loss = second_loss
@@ -183,6 +206,13 @@ class AutoMix(Task):
             plain = self._by_mixup(x, y, generator)
             losses["loss_mixup"] = self.criterion(plain.target, self.student(plain.x))
         return losses, logits, mixed.target
+
+    def clean_step(self, x: Tensor, y: Tensor) -> StepOutput:
+        out = super().clean_step(x, y)
+        if is_together():  # where every parameter has to take part in every step
+            idle = [parameter.sum() for parameter in self.mix_block.parameters() if parameter.requires_grad]
+            out.loss = torch.stack([out.loss, *(0 * number for number in idle)]).sum()
+        return out
 
     def settle(self, loss: Tensor) -> Tensor:
         return loss if self.teacher is None else super().settle(loss)  # trained jointly, the terms share a graph
