@@ -26,6 +26,7 @@ RUNS = Path("runs/regimes")
 
 REGIMES: dict[str, Values] = {
     "a": CIFAR_CUT,  # 20 classes x 100 images, 5,022 steps of 32: the replica's
+    "b": {**CIFAR_CUT, "per_class": 500, "epochs": 19},  # 20 x 500, 5,928 steps: every image 19 times
     "d": {**CIFAR_CUT, "per_class": 50, "epochs": 162},  # 20 x 50, 5,022 steps: every image twice as often
     "a-short": {**CIFAR_CUT, "epochs": 80, "batch_size": 100},  # 1,600 steps
     "a-long": {**CIFAR_CUT, "epochs": 250, "batch_size": 100},  # 5,000 steps
@@ -52,6 +53,10 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
         "automix",
         {"lam_margin": 0.5, "block_share": 0.03},
     ),  # AutoMix with Mixup's samples in place of the block's
+    "mixed-end": ("automix", {"mix_until": 1.0}),
+    "until-0.5": ("automix", {"mix_until": 0.5}),
+    "until-0.85": ("automix", {"mix_until": 0.85}),
+    "mixup-until-0.7": ("mixup", {"alpha": 1.0, "mix_until": 0.7}),
     "whole-batch": ("automix", {"block_share": 1.0}),
     "second-none": ("automix", {"second_loss": "none"}),
     "second-mixup": ("automix", {"second_loss": "mixup"}),

@@ -80,7 +80,8 @@ _REGIMES = (
            {**CIFAR_CUT, "classes": 100, "epochs": 32}, "last_top1"),
     Column("wide", "CIFAR-100, 20 classes x 100 images, twice the channels, top-1 %", WIDE),
 )  # fmt: skip
-_REGIME_ROWS = tuple(row for row in ROWS if row.name in ("vanilla", "mixup", "cutmix", "automix"))
+_IN_REGIMES = ("vanilla", "mixup", "cutmix", "mixup-clean-end", "cutmix-clean-end", "automix", "automix-mixed-end")
+_REGIME_ROWS = tuple(row for row in ROWS if row.name in _IN_REGIMES)
 REPLICA_REGIMES = Experiment(
     name="replica-regimes",
     title="more images, more classes, a wider network",
