@@ -327,6 +327,7 @@ def test_notebook_runs_and_is_saved_without_outputs() -> None:
         if isinstance(last, ast.Expr):
             shown.append(eval(compile(ast.Expression(last.value), "notebook", "eval"), names))
     assert sum(hasattr(picture, "save") for picture in shown) == 2
+    assert sum(names["losses"][-20:]) < 0.95 * sum(names["losses"][:20])
     assert names["accuracy"] > 25  # chance is 16.7
 
 
