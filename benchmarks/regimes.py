@@ -20,16 +20,16 @@ from automix.config import TrainConfig
 from automix.engine import train
 from automix.experiments.cells import Values, merge
 from automix.experiments.plan import all_settings
-from automix.experiments.replica import CIFAR_CUT, SHAPES
+from automix.experiments.replica import CIFAR_CUT, LONG, MORE_IMAGES, SHAPES
 
 RUNS = Path("runs/regimes")
 
 REGIMES: dict[str, Values] = {
     "a": CIFAR_CUT,  # 20 classes x 100 images, 5,022 steps of 32: the replica's
-    "b": {**CIFAR_CUT, "per_class": 500, "epochs": 19},  # 20 x 500, 5,928 steps: every image 19 times
+    "b": MORE_IMAGES,  # 20 x 500, 5,928 steps: every image 19 times
     "d": {**CIFAR_CUT, "per_class": 50, "epochs": 162},  # 20 x 50, 5,022 steps: every image twice as often
     "a-short": {**CIFAR_CUT, "epochs": 80, "batch_size": 100},  # 1,600 steps
-    "a-long": {**CIFAR_CUT, "epochs": 250, "batch_size": 100},  # 5,000 steps
+    "a-long": LONG,  # 5,000 steps
     "shapes": SHAPES,  # 2,400 steps: the replica's
     "shapes-short": {**SHAPES, "epochs": 200, "eval_every": 20},  # 1,200 steps
 }

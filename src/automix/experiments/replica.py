@@ -74,13 +74,14 @@ REPLICA = Experiment(
 # first two an image is seen 19 and 32 times only, and the median of the last ten epochs would be one of networks half
 # trained.
 WIDE: Values = {**CIFAR_CUT, "model_options": {**NARROW["model_options"], "channels": [32, 64, 128, 256]}}
+MORE_IMAGES: Values = {**CIFAR_CUT, "per_class": 500, "epochs": 19}
+LONG: Values = {**CIFAR_CUT, "epochs": 250, "batch_size": 100, "eval_every": 25}
 _REGIMES = (
     Column("images", "CIFAR-100, 20 classes x 500 images, 5,928 steps, top-1 % after the last epoch",
-           {**CIFAR_CUT, "per_class": 500, "epochs": 19}, "last_top1"),
+           MORE_IMAGES, "last_top1"),
     Column("classes", "CIFAR-100, 100 classes x 100 images, 9,984 steps, top-1 % after the last epoch",
            {**CIFAR_CUT, "classes": 100, "epochs": 32}, "last_top1"),
-    Column("long", "CIFAR-100, 20 classes x 100 images, 5,000 steps of 100, top-1 %",
-           {**CIFAR_CUT, "epochs": 250, "batch_size": 100, "eval_every": 25}),
+    Column("long", "CIFAR-100, 20 classes x 100 images, 5,000 steps of 100, top-1 %", LONG),
     Column("images-long", "CIFAR-100, 20 classes x 500 images, 6,000 steps of 100, top-1 %",
            {**CIFAR_CUT, "per_class": 500, "epochs": 60, "batch_size": 100}),
     Column("wide", "CIFAR-100, 20 classes x 100 images, twice the channels, top-1 %", WIDE),
