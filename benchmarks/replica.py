@@ -32,10 +32,10 @@ def page() -> None:
         bench.run([name, "--report", "--out", str(RUNS)])
         (RESULTS / f"{name}.json").write_bytes((RUNS / f"{name}.json").read_bytes())
         (RESULTS / f"{name}.png").write_bytes((RUNS / f"{name}.png").read_bytes())
-        tables = (RUNS / f"{name}.md").read_text(encoding="utf-8").partition("\n## ")[2]
+        tables = (RUNS / f"{name}.md").read_text(encoding="utf-8").partition("\n## ")[2].replace("\n## ", "\n### ")
         before, _, rest = text.partition(f"<!-- {name} -->\n")
         after = rest.partition(f"<!-- end of {name} -->\n")[2]
-        text = f"{before}<!-- {name} -->\n\n## {tables}\n<!-- end of {name} -->\n{after}"
+        text = f"{before}<!-- {name} -->\n\n### {tables}\n<!-- end of {name} -->\n{after}"
     write_text(path, text)
 
 

@@ -97,7 +97,7 @@ REPLICA_REGIMES = Experiment(
     cells=make_cells(_REGIME_ROWS, _REGIMES, {}),
 )
 
-_ON_SHAPES = (Column("shapes", "shapes, 12 classes x 25 images, top-1 %", SHAPES),)
+_ON_SHAPES = (Column("shapes", "shapes, parts of the Mix Block, top-1 %", SHAPES),)
 _BLOCK_ROWS = (*MIX_BLOCK_ROWS, METHODS["automix"])
 REPLICA_MIX_BLOCK = Experiment(
     name="replica-mix-block",
