@@ -16,6 +16,7 @@ from automix.experiments.results import Block, Line, Number
 COST = "efficiency/step_ratio"
 COLOURS = {"student": GREY, "teacher": BLUE}
 APART = 0.045  # of the height of a panel, between names that would lie on each other
+LEADER = {"arrowstyle": "-", "linewidth": 0.5, "color": GREY, "relpos": (0, 0.5)}  # from a point to its name's left end
 WIDTH = 1.6  # of a name, as a factor on the axis of costs
 
 
@@ -71,7 +72,7 @@ def _draw_against_cost(axis: Any, block: Block, costs: dict[str, float]) -> Any:
     for x, y, line in sorted(points, key=lambda point: point[1]):
         below = [place for cost, place in places if cost / WIDTH < x < cost * WIDTH]
         places.append((x, max(y, *(place + APART * (high - low) for place in below)) if below else y))
-        axis.annotate(line.title, (x, y), (x * 1.04, places[-1][1]), fontsize=7, va="center")
+        axis.annotate(line.title, (x, y), (x * 1.04, places[-1][1]), fontsize=7, va="center", arrowprops=LEADER)
     axis.set_ylim(low, max(high, max(place for _, place in places) + APART * (high - low)))  # a name may be moved up
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     axis.grid(alpha=0.3)
