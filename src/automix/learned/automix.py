@@ -90,7 +90,7 @@ class AutoMix(Task):
     For the ablations:
     ``gamma=0`` drops l_lambda (which there is with ``exact_mean=False`` only), ``momentum=0`` makes the teacher a copy
     of the student, and ``momentum=None`` trains student and Mix Block jointly on one loss without a teacher, as in the
-    paper's row "none"; that one is known to collapse.
+    paper's row "none" of Table 10, which the paper finds to collapse.
 
     Further keywords go to MixBlock, unless a `mix_block` is given ready, or as the file of one that was trained before
     (`save_mix_block`, or a run's folder); it is of use to a network that comes from the same training.
