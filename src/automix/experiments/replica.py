@@ -70,9 +70,9 @@ REPLICA = Experiment(
     cells=make_cells(ROWS, COLUMNS, {}),
 )
 
-# More images, more classes, a longer training, a wider network: is what the replica finds true of it alone? In the
-# first two an image is seen 19 and 32 times only, and the median of the last ten epochs would be one of networks half
-# trained.
+# More images, more classes, a longer training, a wider network, a longer step: is what the replica finds true of it
+# alone? In the first two an image is seen 19 and 32 times only, and the median of the last ten epochs would be one of
+# networks half trained.
 WIDE: Values = {**CIFAR_CUT, "model_options": {**NARROW["model_options"], "channels": [32, 64, 128, 256]}}
 MORE_IMAGES: Values = {**CIFAR_CUT, "per_class": 500, "epochs": 19}
 LONG: Values = {**CIFAR_CUT, "epochs": 250, "batch_size": 100, "eval_every": 25}
@@ -85,6 +85,7 @@ _REGIMES = (
     Column("images-long", "CIFAR-100, 20 classes x 500 images, 6,000 steps of 100, top-1 %",
            {**CIFAR_CUT, "per_class": 500, "epochs": 60, "batch_size": 100}),
     Column("wide", "CIFAR-100, 20 classes x 100 images, twice the channels, top-1 %", WIDE),
+    Column("shapes-lr", "shapes, twice the learning rate (0.2), top-1 %", {**SHAPES, "lr": 0.2}),
 )  # fmt: skip
 _IN_REGIMES = ("vanilla", "mixup", "cutmix", "mixup-clean-end", "cutmix-clean-end", "automix", "automix-mixed-end")
 _REGIME_ROWS = tuple(row for row in ROWS if row.name in _IN_REGIMES)
