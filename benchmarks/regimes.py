@@ -81,9 +81,6 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "averaged": ("automix", {"block_lr": 2.0}),
     "fast-quarter": ("automix", {"effort": "fast", "block_share": 0.25}),
     "fast-flat": ("automix", {"effort": "fast", "lam_margin": 0.5}),  # Mixup's samples in place of the block's
-    "mixup-until-0.7-lr-0.2": ("mixup", {"alpha": 1.0, "mix_until": 0.7}),
-    "automix-lr-0.2": ("automix", {}),
-    "fast-lr-0.2": ("automix", {"effort": "fast"}),
     "mixup-lr-0.05": ("mixup", {"alpha": 1.0}),
     "automix-lr-0.05": ("automix", {}),
     "vanilla-lr-0.05": ("vanilla", {}),
@@ -94,7 +91,12 @@ _HALF = {"lr": 0.05, "weight_decay": 1e-3}  # the student's two losses averaged 
 SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
     "averaged": _HALF,
     "exact-averaged": _HALF,
-    **{form: {"lr": float(form.rpartition("-lr-")[2])} for form in FORMS if "-lr-" in form and "block" not in form},
+    "mixup-lr-0.05": {"lr": 0.05},
+    "automix-lr-0.05": {"lr": 0.05},
+    "vanilla-lr-0.05": {"lr": 0.05},
+    "mixup-lr-0.2": {"lr": 0.2},
+    "vanilla-lr-0.2": {"lr": 0.2},
+    "cutmix-lr-0.2": {"lr": 0.2},
 }
 
 
