@@ -320,7 +320,7 @@ def test_the_fast_form_has_one_pass_of_the_batch_by_mixup_and_a_share_by_the_blo
 
 
 def test_a_mix_block_goes_through_a_file(tmp_path: Path) -> None:
-    task = AutoMix(HandWritten(), layer="body", upsampling="bilinear", reduction=3)
+    task = AutoMix(HandWritten(), layer="body", upsampling="nearest", reduction=3)
     with torch.no_grad():
         for parameter in task.mix_block.parameters():
             parameter.add_(1)
@@ -330,7 +330,9 @@ def test_a_mix_block_goes_through_a_file(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
     z_i, z_j = torch.randn(2, 3, 12, 4, 4)
     lam = torch.tensor(0.4)
-    assert torch.equal(block(z_i, z_j, lam, (8, 8)), task.mix_block(z_i, z_j, lam, (8, 8)))
+    labels = (torch.tensor([0, 1, 4]), torch.tensor([2, 1, 0]))
+    masks = [one(z_i, z_j, lam, (8, 8), labels=labels) for one in (block, task.mix_block)]
+    assert torch.equal(*masks)
     again = AutoMix(HandWritten(), layer="body", mix_block=str(tmp_path / "block.safetensors"))
     assert torch.equal(again.mix_block.w_z.weight, task.mix_block.w_z.weight)
     (tmp_path / "bad.safetensors").write_bytes(b"nothing")
@@ -372,6 +374,46 @@ def test_a_ready_mix_block_must_fit() -> None:
     assert torch.equal(again.mix_block.w_p.weight, task.mix_block.w_p.weight)
     with pytest.raises(ValueError, match="mix_block is for 12 channels, layer stem has 8"):
         AutoMix(HandWritten(), layer="stem", mix_block=task.mix_block)
+    with pytest.raises(ValueError, match="mix_block is for 5 classes, there are 7: accepted is a block for as many"):
+        AutoMix(HandWritten(num_classes=7), layer="body", mix_block=task.mix_block)
+    AutoMix(HandWritten(num_classes=7), layer="body", mix_block=make(by_label=False).mix_block)
+
+
+def test_the_mix_block_goes_by_the_labels() -> None:
+    task, (x, y) = make(), batch()
+    assert task.mix_block.classes == 5
+    masks = [task.mix(x, labels, lam=0.5).mask for labels in (y, y.roll(1), F.one_hot(y, 5), F.one_hot(y, 5) * 1.0)]
+    assert not torch.equal(masks[0], masks[1])
+    for other in masks[2:]:
+        torch.testing.assert_close(other, masks[0])
+    for blind in (make(by_label=False), make(paper=True)):
+        assert blind.mix_block.classes is None
+        assert torch.equal(blind.mix(x, y, lam=0.5).mask, blind.mix(x, y.roll(1), lam=0.5).mask)
+
+
+def test_without_labels_the_masks_go_by_what_the_classifier_sees() -> None:
+    task, (x, _) = make(), batch()
+    seen = task.classifier(x).argmax(dim=1)
+    mixed = task.mix(x, lam=0.5)
+    assert torch.equal(mixed.mask, task.mix(x, seen, lam=0.5).mask)
+    assert mixed.target.y_a.tolist() == list(range(len(x)))
+    for given in (None, seen):
+        with pytest.raises(ValueError, match="x has shape"):
+            task.mix(x[0], given)
+
+
+def test_classes_are_counted_or_named() -> None:
+    class Shy(HandWritten):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[-1] == 64:
+                raise RuntimeError("no such image")
+            return super().forward(x)
+
+    assert AutoMix(create_model("resnet18", num_classes=7, image_size=32)).mix_block.classes == 7
+    with pytest.raises(ValueError, match=r"Shy: cannot count its classes .*no such image.*; pass num_classes="):
+        AutoMix(Shy(), layer="body", channels=12)
+    assert AutoMix(Shy(), layer="body", channels=12, num_classes=5).mix_block.classes == 5
+    AutoMix(Shy(), layer="body", channels=12, by_label=False)
 
 
 def test_a_criterion_of_ones_own() -> None:

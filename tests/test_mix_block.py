@@ -3,8 +3,10 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.ndimage import convolve1d
 from scipy.optimize import brentq
 from scipy.special import expit
 from torch import Tensor
@@ -13,6 +15,21 @@ from automix import MixBlock
 from automix.learned.mix_block import bias_for_mean
 
 HALF = torch.tensor(0.5)
+LABELS: dict[str | None, Any] = {  # what the block gets, y_i and y_j, and the same as rows of sum 1
+    None: (None, None),
+    "index": (
+        (torch.tensor([0, 3, 4]), torch.tensor([4, 3, 1])),
+        (torch.eye(5, dtype=torch.float64)[[0, 3, 4]], torch.eye(5, dtype=torch.float64)[[4, 3, 1]]),
+    ),
+    "rows": ((torch.full((3, 5), 0.2), torch.eye(5)[[4, 3, 1]]),) * 2,
+    "multi-label": (
+        (torch.tensor([[1, 1, 0, 0, 0]] * 3), torch.tensor([[0, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 0, 1, 1, 1]])),
+        (
+            torch.tensor([[0.5, 0.5, 0, 0, 0]] * 3, dtype=torch.float64),
+            torch.tensor([[0, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0.25, 0, 0.25, 0.25, 0.25]], dtype=torch.float64),
+        ),
+    ),
+}
 
 
 def block(channels: int = 4, **options: Any) -> MixBlock:
@@ -52,8 +69,10 @@ def test_lam_embedding_by_hand() -> None:
     torch.testing.assert_close(s_i[:, 0, 0, 0], torch.tensor([1 / 10, 1 / 4, 1 / 2]))
 
 
-def slow_mask(made: MixBlock, z_i: Tensor, z_j: Tensor, lam: float) -> Tensor:
-    """Eq. 5 and 6 place by place for one pair, maps (C, h, w)."""
+def slow_mask(
+    made: MixBlock, z_i: Tensor, z_j: Tensor, lam: float, labels: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """Eq. 5 and 6 place by place for one pair, maps (C, h, w); `labels` are two rows over the classes, of sum 1."""
 
     def prepare(z: Tensor, share: float) -> list[Tensor]:
         if made.normalize:
@@ -76,7 +95,15 @@ def slow_mask(made: MixBlock, z_i: Tensor, z_j: Tensor, lam: float) -> Tensor:
         if made.local:
             w_l = made.w_l.weight[0, :, 0, 0]
             answer = answer + w_l @ (same_place - place)[: len(w_l)]
+        if labels is not None:
+            w_i, w_j = (sum(share * w for share, w in zip(row, made.w_c, strict=True)) for row in labels)
+            answer = answer + w_j @ same_place[: made.channels] - w_i @ place[: made.channels]
         logits.append(torch.as_tensor(answer).item())
+    if made.smooth:
+        grid = np.array(logits).reshape(z_i.shape[1:])
+        for axis in (0, 1):
+            grid = convolve1d(grid, [0.25, 0.5, 0.25], axis=axis, mode="nearest")
+        logits = grid.flatten().tolist()
     b = 0.0
     if made.exact_mean:
         b = brentq(lambda b: sum(expit(value + b) for value in logits) / len(logits) - (1 - lam), -50, 50, xtol=1e-14)
@@ -85,15 +112,44 @@ def slow_mask(made: MixBlock, z_i: Tensor, z_j: Tensor, lam: float) -> Tensor:
 
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("smooth", [True, False])
 @pytest.mark.parametrize("exact_mean", [True, False])
 @pytest.mark.parametrize("lam_embedding", [True, False])
-def test_against_a_slow_version(normalize: bool, local: bool, exact_mean: bool, lam_embedding: bool) -> None:
-    made = block(6, normalize=normalize, local=local, exact_mean=exact_mean, lam_embedding=lam_embedding).double()
+@pytest.mark.parametrize("kind", [None, "index", "rows", "multi-label"])
+def test_against_a_slow_version(
+    normalize: bool, local: bool, smooth: bool, exact_mean: bool, lam_embedding: bool, kind: str | None
+) -> None:
+    made = block(
+        6,
+        classes=None if kind is None else 5,
+        normalize=normalize,
+        local=local,
+        smooth=smooth,
+        exact_mean=exact_mean,
+        lam_embedding=lam_embedding,
+    ).double()
     z_i, z_j = torch.randn(2, 3, 6, 3, 4, dtype=torch.float64)
     lam = torch.tensor([0.1, 0.5, 0.8], dtype=torch.float64)
-    masks = made(z_i, z_j, lam, (3, 4))
+    labels, rows = LABELS[kind]
+    masks = made(z_i, z_j, lam, (3, 4), labels=labels)
     for n in range(3):
-        torch.testing.assert_close(masks[n, 0], slow_mask(made, z_i[n], z_j[n], lam[n].item()))
+        pair = None if rows is None else (rows[0][n], rows[1][n])
+        torch.testing.assert_close(masks[n, 0], slow_mask(made, z_i[n], z_j[n], lam[n].item(), pair))
+
+
+def test_a_block_that_goes_by_the_labels_keeps_what_belongs_to_them() -> None:
+    """Class 0 is the first channel, class 1 the second: each image is kept where its own class shows."""
+    made = block(2, classes=2, normalize=False, smooth=False, exact_mean=False)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.zero_()
+        made.w_c.copy_(torch.eye(2))
+    z = torch.tensor([[[9.0, 0, 0, 0], [0, 0, 0, 9.0]]]).reshape(1, 2, 2, 2)  # class 0 above left, 1 below right
+    zero, one = torch.tensor([0]), torch.tensor([1])
+    mask = made(z, z, HALF, (2, 2), labels=(zero, one)).flatten()
+    torch.testing.assert_close(mask, torch.sigmoid(torch.tensor([9.0, 0, 0, -9.0])))
+    torch.testing.assert_close(made(z, z, HALF, (2, 2), labels=(one, zero)).flatten(), mask.flip(0))
+    assert made(z, z, HALF, (2, 2), labels=(one, one)).unique().tolist() == [0.5]
 
 
 def test_lam_embedding_makes_the_mask_depend_on_lam_and_off_does_not() -> None:
@@ -107,7 +163,7 @@ def test_lam_embedding_makes_the_mask_depend_on_lam_and_off_does_not() -> None:
 
 def test_swapping_the_pair_is_not_one_minus_the_mask() -> None:
     """The statement in the module's docstring: rows of P are normalised, and the value is the other image's."""
-    made, (z_i, z_j) = block(), torch.randn(2, 2, 4, 3, 3)
+    made, (z_i, z_j) = block(smooth=False), torch.randn(2, 2, 4, 3, 3)
     forward = made(z_i, z_j, torch.tensor(0.3), (3, 3))
     swapped = made(z_j, z_i, torch.tensor(0.7), (3, 3))
     assert (forward - (1 - swapped)).abs().max() > 0.01
@@ -126,7 +182,7 @@ def test_any_image_size(upsampling: str, size: tuple[int, int]) -> None:
 
 
 def test_nearest_upsampling_repeats_each_cell() -> None:
-    made, (z_i, z_j) = block(), torch.randn(2, 1, 4, 2, 2)
+    made, (z_i, z_j) = block(upsampling="nearest"), torch.randn(2, 1, 4, 2, 2)
     small, large = made(z_i, z_j, HALF, (2, 2)), made(z_i, z_j, HALF, (6, 4))
     torch.testing.assert_close(large, small.repeat_interleave(3, dim=2).repeat_interleave(2, dim=3))
 
@@ -154,9 +210,9 @@ def test_random_grids_keep_a_share_lam_of_the_cells(lam: float) -> None:
     made = block(attention=False)
     assert not list(made.parameters())
     z = torch.randn(5, 4, 4, 5)
-    mask = made(z, z, torch.tensor(lam), (4, 5), torch.Generator().manual_seed(0))
+    mask = made(z, z, torch.tensor(lam), (4, 5), generator=torch.Generator().manual_seed(0))
     assert mask.sum(dim=(1, 2, 3)).tolist() == [round(lam * 20)] * 5
-    again = made(z, z, torch.tensor(lam), (4, 5), torch.Generator().manual_seed(0))
+    again = made(z, z, torch.tensor(lam), (4, 5), generator=torch.Generator().manual_seed(0))
     assert torch.equal(mask, again)
     assert lam in (0.0, 1.0) or not torch.equal(mask[0], mask[1])
 
@@ -187,7 +243,8 @@ def test_the_mean_stays_lam_when_the_size_is_a_multiple(upsampling: str) -> None
 
 def test_the_papers_block_has_none_of_our_additions() -> None:
     made = block(paper=True)
-    assert (made.normalize, made.local, made.exact_mean) == (False, False, False)
+    assert (made.normalize, made.local, made.smooth, made.exact_mean) == (False, False, False, False)
+    assert (made.upsampling, made.classes) == ("nearest", None)
     assert {name for name, _ in made.named_parameters()} == {"w_p.weight", "w_p.bias", "w_z.weight", "w_z.bias"}
     many = torch.cat([block(64, paper=True).w_p.weight.flatten() for _ in range(4)])
     assert many.std().item() == pytest.approx(0.01, rel=0.05)
@@ -204,7 +261,8 @@ def test_reduction_divides_the_embedding() -> None:
     [
         ({"reduction": 0}, "reduction=0: accepted are whole numbers from 1 to channels=4"),
         ({"reduction": 5}, "reduction=5"),
-        ({"upsampling": "cubic"}, "upsampling='cubic': accepted are nearest, bilinear"),
+        ({"classes": 0}, "classes=0: accepted is a whole number >= 1"),
+        ({"upsampling": "cubic"}, "upsampling=cubic: accepted are bilinear, nearest"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -215,3 +273,11 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 def test_wrong_maps_are_refused() -> None:
     with pytest.raises(ValueError, match=r"z_i has shape \(2, 3, 4, 4\), .* accepted are two \(N, 4, h, w\)"):
         block()(torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4, 4), HALF, (4, 4))
+
+
+def test_a_block_with_classes_wants_labels_that_fit() -> None:
+    z = torch.zeros(2, 4, 3, 3)
+    with pytest.raises(ValueError, match="labels are missing: accepted are those of the pairs, of 3 classes"):
+        block(classes=3)(z, z, HALF, (3, 3))
+    with pytest.raises(ValueError, match="class index 3 for num_classes=3: accepted are 0 to 2"):
+        block(classes=3)(z, z, HALF, (3, 3), labels=(torch.tensor([0, 1]), torch.tensor([3, 0])))

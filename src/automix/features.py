@@ -6,6 +6,7 @@ other network a forward hook on a named submodule catches the map and leaves the
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,20 @@ def find_tap(model: nn.Module, layer: int | str, channels: int | None = None) ->
     return _tap_by_name(model, str(info["module"]), channels)
 
 
+def count_classes(model: nn.Module) -> int:
+    """How many classes the network tells apart: what it says itself, or the width of its answer to an empty image."""
+    said = getattr(model, "num_classes", None)
+    if isinstance(said, int) and said > 0:
+        return said
+    try:
+        answer = _try_out(model, lambda copied, image: copied(image))
+        return int(answer.shape[1])
+    except Exception as error:
+        raise ValueError(
+            f"{type(model).__name__}: cannot count its classes by a trial run ({error}); pass num_classes=..."
+        ) from error
+
+
 def stage_modules(model: nn.Module) -> list[str]:
     """The names of the submodules whose outputs are stages 1, 2, ...; empty for a network that does not say."""
     return [str(info["module"]) for _, info in _stages(model)]
@@ -85,17 +100,21 @@ def _some_names(model: nn.Module) -> str:
 
 
 def _count_channels(model: nn.Module, name: str) -> int:
-    """Run a copy on one empty image; the caller's model, its statistics and its modes stay as they are."""
-    convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
-    reference = next(model.parameters(), torch.empty(0))
-    image = reference.new_zeros(1, convolution.in_channels if convolution else 3, 64, 64)
     try:
-        with torch.no_grad():
-            return _run_until(copy.deepcopy(model).eval(), name, image).shape[1]
+        return _try_out(model, lambda copied, image: _run_until(copied, name, image)).shape[1]
     except Exception as error:
         raise ValueError(
             f"layer={name!r}: cannot count its channels by a trial run ({error}); pass channels=..."
         ) from error
+
+
+def _try_out(model: nn.Module, run: Callable[[nn.Module, Tensor], Tensor]) -> Tensor:
+    """Run a copy on one empty image; the caller's model, its statistics and its modes stay as they are."""
+    convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
+    reference = next(model.parameters(), torch.empty(0))
+    image = reference.new_zeros(1, convolution.in_channels if convolution else 3, 64, 64)
+    with torch.no_grad():
+        return run(copy.deepcopy(model).eval(), image)
 
 
 class _Reached(Exception):  # noqa: N818 (a message, not an error)

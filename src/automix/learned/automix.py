@@ -10,7 +10,7 @@ One step (Algorithm 1), with two draws of lam and of partners, one for the class
 
 Because x_q carries no graph and the teacher f_k takes no gradient, one backward pass of the sum is the alternating
 optimisation of Eq. 10-11: each loss reaches its own parameters only, and the entanglement of Eq. 9 cannot arise.
-`update` then moves the teacher (Eq. 12).
+`update` then moves the teacher (Eq. 12). h sees labels too, where the Mix Block goes by them.
 
 The student's second loss l_2 is l_CE on the clean images in the paper. That learns fast and over-fits small data; ours
 begins as it and becomes Mixup's: the images are mixed with lam ~ Beta(a, a), and a rises from 0 over the training. The
@@ -27,18 +27,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from automix.checks import check_alpha, check_choice, check_range
+from automix.checks import check_alpha, check_batch, check_choice, check_range
 from automix.distributed import is_together
-from automix.features import find_tap
+from automix.features import count_classes, find_tap
 from automix.learned.block_file import load_mix_block
 from automix.learned.instruments import complaints, examine
 from automix.learned.mix_block import MixBlock
 from automix.methods.mixup import mixup
-from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam, mask_spread
+from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam, mask_spread, step_generator
 from automix.task import Criterion, StepOutput, Task, batch_norm_hint, eval_mode, step_output
 
 SECOND_LOSSES = ("rising", "joined", "clean", "mixup", "none")
 LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: images as good as clean
+BLOCK_LR = 0.3  # at 1 masks become sharper than the block knows, at 0.1 they stay soft: docs/results/mix-block.md
 SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
 
 
@@ -71,9 +72,11 @@ class AutoMix(Task):
     `layer` is the stage (1 to 4) whose map feeds the Mix Block, or the name of a submodule for networks that are not
     timm's. `alpha`, `gamma`, `epsilon` and `momentum` are the paper's. Where min(lam, 1 - lam) <= `lam_margin` there is
     nothing to select and the pair is mixed as by Mixup. ``per_sample=True`` draws a lam for every sample. The Mix Block
-    learns `block_lr` times as fast as the student.
+    learns `block_lr` times as fast as the student, 0.3 unless said, and goes by the labels too (`by_label`); how many
+    classes there are is found by itself, or is `num_classes`.
 
-    ``paper=True`` is the paper's own form: the Mix Block without our additions (mix_block.py), ``effort="exact"``.
+    ``paper=True`` is the paper's own form: the Mix Block without our additions (mix_block.py), ``effort="exact"``, and
+    ``block_lr=1``.
 
     `second_loss` is what the student learns beside the mixed samples: the images mixed by Mixup with an alpha "rising"
     with the progress, from 0, so that they are clean at first; "clean" images throughout (l_CE); by "mixup" with the
@@ -111,13 +114,15 @@ class AutoMix(Task):
         gamma: float = 0.1,
         epsilon: float = 0.1,
         lam_margin: float = 0.08,
-        block_lr: float = 1.0,
+        block_lr: float | None = None,
         block_share: float | None = None,
         mix_until: float | None = None,
         per_sample: bool = False,
         criterion: Criterion = MixedTarget.loss,
         seed: int = 0,
         channels: int | None = None,
+        num_classes: int | None = None,
+        by_label: bool | None = None,
         mix_block: MixBlock | Path | str | None = None,
         **block_options: Any,
     ) -> None:
@@ -128,6 +133,8 @@ class AutoMix(Task):
         second_loss = usual.second_loss if second_loss is None else second_loss
         block_share = usual.block_share if block_share is None else block_share
         mix_until = usual.mix_until if mix_until is None else mix_until
+        block_lr = (1.0 if paper else BLOCK_LR) if block_lr is None else block_lr
+        by_label = not paper if by_label is None else by_label
         check_choice("second_loss", second_loss, SECOND_LOSSES)
         check_alpha(alpha)
         check_range("gamma", gamma, 0, math.inf)
@@ -138,17 +145,24 @@ class AutoMix(Task):
         tap = find_tap(model, layer, channels)
         if isinstance(mix_block, str | Path):
             mix_block = load_mix_block(Path(mix_block))
-        if mix_block is not None and (block_options or mix_block.channels != tap.channels):
+        if mix_block is None:
+            classes = (num_classes or count_classes(model)) if by_label else None
+            mix_block = MixBlock(tap.channels, paper=paper, classes=classes, **block_options)
+        elif block_options or mix_block.channels != tap.channels:
             raise ValueError(
                 f"mix_block is for {mix_block.channels} channels, layer {layer} has {tap.channels}: "
                 "accepted is a block for as many, and no further options for it"
+            )
+        elif mix_block.classes is not None and mix_block.classes != (known := num_classes or count_classes(model)):
+            raise ValueError(
+                f"mix_block is for {mix_block.classes} classes, there are {known}: accepted is a block for as many"
             )
         clean = second_loss == "clean"
         super().__init__(
             model, momentum=momentum, one_hot_loss=clean, mix_until=mix_until, criterion=criterion, seed=seed
         )
         self.tap = tap
-        self.mix_block = mix_block if mix_block is not None else MixBlock(tap.channels, paper=paper, **block_options)
+        self.mix_block = mix_block
         self.second_loss = second_loss
         self.alpha = alpha
         self.gamma = gamma
@@ -227,12 +241,18 @@ class AutoMix(Task):
         gap = (mixed.target.lam - mixed.mask.mean(dim=(1, 2, 3))).abs()
         return {"loss_lambda": self.gamma * (1 - self.progress) * (gap - self.epsilon).clamp(min=0).mean()}
 
-    def _mix(self, x: Tensor, y: Tensor, z: Tensor, pairs: Pairs, generator: torch.Generator) -> Mixed:
-        """h_phi (Eq. 4): blend each image with its partner by the Mix Block's mask; the first images, one a pair."""
+    def _mix(
+        self, x: Tensor, y: Tensor, z: Tensor, pairs: Pairs, generator: torch.Generator, seen: Tensor | None = None
+    ) -> Mixed:
+        """h_phi (Eq. 4): blend each image with its partner by the Mix Block's mask; the first images, one a pair.
+
+        The masks go by the labels `y`, or by `seen` in their place.
+        """
         lam, index = pairs.lam, pairs.index
         x, y, z = (part[: len(index)] for part in (x, y, z))
-        height, width = x.shape[-2:]
-        mask = self.mix_block(z, z[index], lam, (height, width), generator)
+        seen = y if seen is None else seen
+        size = (x.shape[-2], x.shape[-1])
+        mask = self.mix_block(z, z[index], lam, size, labels=(seen, seen[index]), generator=generator)
         flat = torch.minimum(lam, 1 - lam) <= self.lam_margin
         # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
         mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
@@ -254,13 +274,33 @@ class AutoMix(Task):
         alpha = self.alpha if self.second_loss == "mixup" else max(self.progress, LOWEST_ALPHA)
         return mixup(x, y, alpha, per_sample=self.per_sample, generator=generator)
 
+    def mix(
+        self, x: Tensor, y: Tensor | None = None, *, lam: float | Tensor | None = None, index: Tensor | None = None
+    ) -> Mixed:
+        """As for any task; without `y` the masks go by the classes that the classifier sees."""
+        if y is not None:
+            return super().mix(x, y, lam=lam, index=index)
+        positions = torch.arange(len(x), device=x.device)
+        check_batch(x, positions)
+        with torch.no_grad(), eval_mode(self.classifier):
+            seen = self.classifier(x).argmax(dim=1)
+            generator = step_generator(self.seed, self.step)
+            return self.make_mixed(x, positions, lam=lam, index=index, generator=generator, seen=seen)
+
     def make_mixed(
-        self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
+        self,
+        x: Tensor,
+        y: Tensor,
+        *,
+        lam: float | Tensor | None,
+        index: Tensor | None,
+        generator: torch.Generator,
+        seen: Tensor | None = None,
     ) -> Mixed:
         pairs = self.draw(x, generator, lam, index)
         with eval_mode(self.classifier):
             z = self.tap(self.classifier, x)
-        return self._mix(x, y, z, pairs, generator)
+        return self._mix(x, y, z, pairs, generator, seen)
 
     def examine(self, x: Tensor, y: Tensor) -> tuple[dict[str, float], dict[str, str]]:
         """Spread and mean of the masks, and how well the teacher recognises both images; see instruments.py."""

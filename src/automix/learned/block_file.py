@@ -9,7 +9,8 @@ from automix.learned.mix_block import MixBlock
 from automix.tensors import DamagedError, read_tensors, write_tensors
 
 KEY = "mix_block"  # in the metadata
-OPTIONS = ("channels", "reduction", "upsampling", "normalize", "local", "exact_mean", "lam_embedding", "attention")
+OPTIONS = ("channels", "classes", "reduction", "upsampling", "normalize", "local", "smooth", "exact_mean",
+           "lam_embedding", "attention")  # fmt: skip
 
 
 def save_mix_block(path: Path, block: MixBlock) -> None:
