@@ -53,14 +53,14 @@ _BLOCK: dict[str, Values] = {
 }
 
 
-def pipeline_cell(row: str, where: Column, paper: float | None, *, paper_form: bool = True) -> Cell:
-    """One of PIPELINE in a column, whose settings name the method.
+def pipeline_cell(row: str, where: Column, paper: float | None, *, form_of_block: Values | None = None) -> Cell:
+    """One of PIPELINE in a column, whose settings name the method; the Mix Block's form is the paper's unless given.
 
     MixUp and CutMix without the pipeline are the students of the run with it. With m=0 the teacher would be a copy of
     the student: for them that is the row without, and the paper leaves it out.
     """
     if where.values["method"] == "automix":
-        options = {**({"paper": True} if paper_form else {"effort": "exact"}), **_BLOCK[row]}
+        options = {**(form_of_block or {"paper": True}), **_BLOCK[row]}
     elif row == "mp-m0":
         return Cell(row, where.name, paper, note="the same as (none): nothing but the average changes")
     else:

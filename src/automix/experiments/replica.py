@@ -46,6 +46,10 @@ def _with_clean_end(row: Row) -> Row:
     return Row(f"{row.name}-clean-end", f"{row.title}, clean end", {**row.values, "method_options": options})
 
 
+# The Mix Block as it was before it went by the labels. What it cost to compare parts of AutoMix was spent on this form:
+# the parts have not been run again with the present one.
+BLIND: Values = {"by_label": False, "smooth": False, "upsampling": "nearest", "block_lr": 1.0}
+
 ROWS = (
     METHODS["vanilla"],
     *_with_paper_alpha("mixup", "cutmix"),
@@ -54,10 +58,12 @@ ROWS = (
     # AutoMix's last steps are on clean images: what these alone do for others, and what AutoMix is without them
     *(_with_clean_end(row) for row in _with_paper_alpha("mixup", "cutmix")),
     METHODS["automix"],
-    form("automix-mixed-end", "AutoMix, mixed end", mix_until=1.0),
-    form("automix-exact", "AutoMix (exact)", effort="exact"),
-    form("automix-paper", "AutoMix (paper)", paper=True),
     form("automix-fast", "AutoMix (fast)", effort="fast"),
+    form("automix-paper", "AutoMix (paper)", paper=True),
+    form("automix-blind", "AutoMix, blind", **BLIND),
+    form("automix-blind-mixed-end", "AutoMix, blind, mixed end", mix_until=1.0, **BLIND),
+    form("automix-blind-exact", "AutoMix (exact), blind", effort="exact", **BLIND),
+    form("automix-blind-fast", "AutoMix (fast), blind", effort="fast", **BLIND),
     # AutoMix in everything but the masks, which are flat: what its second loss alone is worth
     form("automix-flat", "AutoMix, flat masks", lam_margin=0.5, block_share=0.03),
 )
@@ -87,7 +93,8 @@ _REGIMES = (
     Column("wide", "CIFAR-100, 20 classes x 100 images, twice the channels, top-1 %", WIDE),
     Column("shapes-lr", "shapes, twice the learning rate (0.2), top-1 %", {**SHAPES, "lr": 0.2}),
 )  # fmt: skip
-_IN_REGIMES = ("vanilla", "mixup", "cutmix", "mixup-clean-end", "cutmix-clean-end", "automix", "automix-mixed-end")
+_IN_REGIMES = ("vanilla", "mixup", "cutmix", "mixup-clean-end", "cutmix-clean-end", "automix", "automix-blind",
+               "automix-blind-mixed-end")  # fmt: skip
 _REGIME_ROWS = tuple(row for row in ROWS if row.name in _IN_REGIMES)
 REPLICA_REGIMES = Experiment(
     name="replica-regimes",
@@ -121,7 +128,9 @@ REPLICA_PIPELINE = Experiment(
     rows=PIPELINE_ROWS,
     columns=_PIPELINE_COLUMNS,
     cells=tuple(
-        pipeline_cell(row.name, column, None, paper_form=False) for row in PIPELINE_ROWS for column in _PIPELINE_COLUMNS
+        pipeline_cell(row.name, column, None, form_of_block={"effort": "exact", **BLIND})
+        for row in PIPELINE_ROWS
+        for column in _PIPELINE_COLUMNS
     ),
     reference="mp-ce",
 )
