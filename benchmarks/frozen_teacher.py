@@ -20,17 +20,20 @@ from automix.engine.processes import Processes
 from automix.learned.instruments import examine
 from automix.mixing import step_generator
 
+BLIND = {"by_label": False}
+CELLS = {"smooth": False, "upsampling": "nearest"}  # each cell of the map for itself
 FORMS: dict[str, dict[str, Any]] = {
     "the paper's": {"paper": True},
-    "normalised": {"paper": True, "normalize": True},
-    "normalised, exact mean": {"local": False},
-    "normalised, exact mean, local (the default)": {},
-    "the default, bilinear": {"upsampling": "bilinear"},
+    "normalised": {"paper": True, "normalize": True, "block_lr": 0.3},
+    "normalised, exact mean": {**BLIND, **CELLS, "local": False},
+    "normalised, exact mean, local": {**BLIND, **CELLS},
+    "the same, block_lr 1": {**BLIND, **CELLS, "block_lr": 1.0},
+    "normalised, exact mean, local, smooth and bilinear": BLIND,
+    "normalised, exact mean, local, by label": CELLS,
+    "all of it (the default)": {},
     "the default, layer 2": {"layer": 2},
-    "the default, block_lr 0.03": {"block_lr": 0.03},
     "the default, block_lr 0.1": {"block_lr": 0.1},
-    "the default, block_lr 0.3": {"block_lr": 0.3},
-    "the default, block_lr 3": {"block_lr": 3.0},
+    "the default, block_lr 1": {"block_lr": 1.0},
 }
 
 

@@ -20,7 +20,7 @@ from automix.config import TrainConfig
 from automix.engine import train
 from automix.experiments.cells import Values, merge
 from automix.experiments.plan import all_settings
-from automix.experiments.replica import CIFAR_CUT, LONG, MORE_IMAGES, SHAPES
+from automix.experiments.replica import BLIND, CIFAR_CUT, LONG, MORE_IMAGES, SHAPES
 
 RUNS = Path("runs/regimes")
 
@@ -34,7 +34,8 @@ REGIMES: dict[str, Values] = {
     "shapes-short": {**SHAPES, "epochs": 200, "eval_every": 20},  # 1,200 steps
 }
 
-FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+# Forms with the Mix Block as it was before it went by the labels (BLIND), and baselines
+EARLIER: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "mixup": ("mixup", {"alpha": 1.0}),
     "mixup-alpha-2": ("mixup", {"alpha": 2.0}),
@@ -86,6 +87,14 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla-lr-0.05": ("vanilla", {}),
     "exact-averaged": ("automix", {"effort": "exact", "block_lr": 2.0, "second_loss": "mixup"}),
 }
+
+# Forms of the present one
+PRESENT: dict[str, tuple[str, dict[str, Any]]] = {
+    "labels": ("automix", {}),
+    "labels-second-mixup": ("automix", {"second_loss": "mixup"}),
+}
+FORMS = {form: (method, {**BLIND, **options} if method == "automix" and "paper" not in options else options)
+         for form, (method, options) in EARLIER.items()} | PRESENT  # fmt: skip
 
 _HALF = {"lr": 0.05, "weight_decay": 1e-3}  # the student's two losses averaged instead of added
 SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
