@@ -31,6 +31,13 @@ REGIMES: dict[str, Values] = {
     "a-short": {**CIFAR_CUT, "epochs": 80, "batch_size": 100},  # 1,600 steps
     "a-long": LONG,  # 5,000 steps
     "shapes": SHAPES,  # 2,400 steps: the replica's
+    "quickstart": {  # 1,080 steps: that of examples/quickstart.py
+        **SHAPES,
+        "model_options": {"layers": [1, 1, 1, 1], "channels": [8, 16, 32, 64]},
+        "epochs": 180,
+        "lr": 0.2,
+        "eval_every": 60,
+    },
     "shapes-short": {**SHAPES, "epochs": 200, "eval_every": 20},  # 1,200 steps
 }
 
@@ -91,7 +98,11 @@ EARLIER: dict[str, tuple[str, dict[str, Any]]] = {
 # Forms of the present one
 PRESENT: dict[str, tuple[str, dict[str, Any]]] = {
     "labels": ("automix", {}),
+    "labels-fast": ("automix", {"effort": "fast"}),
+    "labels-flat": ("automix", {"lam_margin": 0.5}),  # Mixup's samples in place of the block's
+    "smooth": ("automix", {"by_label": False}),  # all of it but the labels
     "labels-second-mixup": ("automix", {"second_loss": "mixup"}),
+    "labels-second-mixup-alpha-1": ("automix", {"second_loss": "mixup", "alpha": 1.0}),
 }
 FORMS = {form: (method, {**BLIND, **options} if method == "automix" and "paper" not in options else options)
          for form, (method, options) in EARLIER.items()} | PRESENT  # fmt: skip

@@ -75,6 +75,7 @@ def test_bare_loop(tmp_path: Path) -> None:
     [
         (("bare_loop.py", "--method", "nonsense"), "invalid choice: 'nonsense'"),
         (("bare_loop.py", "--epochs", "0"), "--epochs 0: accepted is a whole number >= 1"),
+        (("quickstart.py", "--lr", "0"), "accepted for --lr is a number > 0"),
         (("quickstart.py", "--seeds", "0"), "accepted for --epochs and --seeds are whole numbers >= 1"),
     ],
 )
