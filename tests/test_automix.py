@@ -12,10 +12,10 @@ from safetensors.torch import save_file
 from scipy.stats import beta, kstest
 from torch import Tensor
 
-from automix import AutoMix, MixedTarget, create_model, mixup
+from automix import AutoMix, MixBlock, MixedTarget, create_model, mixup
 from automix.data import draw_shapes
 from automix.learned.automix import Pairs
-from automix.learned.block_file import load_mix_block, save_mix_block
+from automix.learned.block_file import OPTIONS, load_mix_block, save_mix_block
 from automix.mixing import blend, draw_index, draw_lam, step_generator
 
 
@@ -319,7 +319,7 @@ def test_the_fast_form_has_one_pass_of_the_batch_by_mixup_and_a_share_by_the_blo
     torch.testing.assert_close(out.metrics["loss_mixed"], (2 * losses[0] + 8 * losses[1]).detach() / 10)
 
 
-def test_a_mix_block_goes_through_a_file(tmp_path: Path) -> None:
+def test_a_mix_block_goes_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = AutoMix(HandWritten(), layer="body", upsampling="nearest", reduction=3)
     with torch.no_grad():
         for parameter in task.mix_block.parameters():
@@ -335,6 +335,13 @@ def test_a_mix_block_goes_through_a_file(tmp_path: Path) -> None:
     assert torch.equal(*masks)
     again = AutoMix(HandWritten(), layer="body", mix_block=str(tmp_path / "block.safetensors"))
     assert torch.equal(again.mix_block.w_z.weight, task.mix_block.w_z.weight)
+    blind = MixBlock(12, smooth=False)
+    with monkeypatch.context() as patch:  # a file from before there were these two options
+        patch.setattr("automix.learned.block_file.OPTIONS", tuple(set(OPTIONS) - {"classes", "smooth"}))
+        save_mix_block(tmp_path / "before.safetensors", blind)
+    assert torch.equal(
+        load_mix_block(tmp_path / "before.safetensors")(z_i, z_j, lam, (8, 8)), blind(z_i, z_j, lam, (8, 8))
+    )
     (tmp_path / "bad.safetensors").write_bytes(b"nothing")
     save_file({"w": torch.ones(1)}, tmp_path / "other.safetensors")
     for name, message in (("bad", "cannot be read"), ("other", "no Mix Block in it"), ("none", "cannot be read")):

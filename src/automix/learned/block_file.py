@@ -12,6 +12,8 @@ KEY = "mix_block"  # in the metadata
 OPTIONS = ("channels", "classes", "reduction", "upsampling", "normalize", "local", "smooth", "exact_mean",
            "lam_embedding", "attention")  # fmt: skip
 
+BEFORE = {"classes": None, "smooth": False}  # what blocks had before there were these options
+
 
 def save_mix_block(path: Path, block: MixBlock) -> None:
     """Write weights and options; a file that is there stays until the new one is whole."""
@@ -28,7 +30,7 @@ def load_mix_block(path: Path) -> MixBlock:
     except (DamagedError, OSError) as error:
         raise ValueError(f"mix_block: cannot be read ({error})") from None
     try:
-        options = json.loads(metadata[KEY])
+        options = {**BEFORE, **json.loads(metadata[KEY])}
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):  # nobody else's numbers are to change
             block = MixBlock(**{name: options[name] for name in OPTIONS})
         block.load_state_dict(weights)
