@@ -19,10 +19,12 @@ from cifar_cut import BATCH_SIZE, load, narrow_resnet, training_steps
 
 import automix
 from automix.data import BatchPlan, MemoryLoader
+from automix.experiments.replica import BLIND
 
+NOTHING_ELSE = {**BLIND, "local": False, "exact_mean": False}
 STARTS: dict[str, dict[str, Any]] = {
-    "normalised": {"normalize": True, "local": False, "exact_mean": False},
-    "raw": {"normalize": False, "local": False, "exact_mean": False},
+    "normalised": {"normalize": True, **NOTHING_ELSE},
+    "raw": {"normalize": False, **NOTHING_ELSE},
     "reference": {"paper": True},
 }
 
