@@ -372,7 +372,8 @@ def test_a_block_that_was_trained_before_cuts_objects_out_from_the_first_step(tm
     x, y = images(1)
     again, anew = (AutoMix(task.deploy(), mix_block=block) for block in (tmp_path / "block.safetensors", None))
     numbers, new_numbers = (other.examine(x[:384], y[:384])[0] for other in (again, anew))
-    assert numbers["mask_spread_at_0.5"] > 0.2 > new_numbers["mask_spread_at_0.5"]
+    assert numbers["mask_spread_at_0.5"] > 0.15 > 3 * new_numbers["mask_spread_at_0.5"]
+    assert numbers["top2_on_mixed"] > new_numbers["top2_on_mixed"] + 3  # both objects are recognised more often
 
 
 def test_a_ready_mix_block_must_fit() -> None:
