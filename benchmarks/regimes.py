@@ -47,6 +47,8 @@ EARLIER: dict[str, tuple[str, dict[str, Any]]] = {
     "mixup": ("mixup", {"alpha": 1.0}),
     "mixup-alpha-2": ("mixup", {"alpha": 2.0}),
     "cutmix": ("cutmix", {"alpha": 1.0}),
+    "cutmix-alpha-0.2": ("cutmix", {"alpha": 0.2}),  # the paper's on CIFAR
+    "cutmix-until-0.7": ("cutmix", {"alpha": 0.2, "mix_until": 0.7}),
     "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),  # a second loss beside it, as AutoMix has
     "cutmix-ce": ("cutmix", {"alpha": 1.0, "one_hot_loss": True}),
     "double-mixup": ("mixup", {"alpha": 1.0}),  # twice the batch in as many steps
