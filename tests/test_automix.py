@@ -422,6 +422,8 @@ def test_classes_are_counted_or_named() -> None:
         AutoMix(Shy(), layer="body", channels=12)
     assert AutoMix(Shy(), layer="body", channels=12, num_classes=5).mix_block.classes == 5
     AutoMix(Shy(), layer="body", channels=12, by_label=False)
+    with pytest.raises(ValueError, match="num_classes=0: accepted is a whole number >= 1"):
+        AutoMix(Shy(), layer="body", channels=12, num_classes=0)
 
 
 def test_a_criterion_of_ones_own() -> None:

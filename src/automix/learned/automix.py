@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from automix.checks import check_alpha, check_batch, check_choice, check_range
+from automix.checks import check_alpha, check_batch, check_choice, check_range, check_whole
 from automix.distributed import is_together
 from automix.features import count_classes, find_tap
 from automix.learned.block_file import load_mix_block
@@ -142,6 +142,7 @@ class AutoMix(Task):
         check_range("lam_margin", lam_margin, 0, 0.5)
         check_range("block_lr", block_lr, 0, math.inf)
         check_range("block_share", block_share, 0, 1)
+        check_whole("num_classes", num_classes, 1)
         tap = find_tap(model, layer, channels)
         if isinstance(mix_block, str | Path):
             mix_block = load_mix_block(Path(mix_block))
