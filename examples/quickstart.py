@@ -43,17 +43,17 @@ def main() -> None:
 
 def compare(epochs: int, seeds: int, lr: float, out: Path) -> None:
     accuracies: dict[str, list[float]] = {method: [] for method in METHODS}
-    seconds = 0.0
+    seconds = dict.fromkeys(METHODS, 0.0)
     for seed in range(seeds):
         for method in METHODS:
             config = configure(method, epochs, seed, lr, out / f"{method}-{seed}")
             summary = train(config, overwrite=True, display=choose_display())
             accuracies[method].append(summary["teacher_top1"])  # both have a momentum teacher, which is what counts
-            seconds += summary["seconds"]
-    print(f"\nTest accuracy after {epochs} epochs, {seeds} run(s) each, {seconds / 60:.1f} minutes of training in all:")
+            seconds[method] += summary["seconds"]
+    print(f"\nTest accuracy after {epochs} epochs, {seeds} run(s) each, and minutes of training:")
     for method, values in accuracies.items():
         spread = f" +- {statistics.stdev(values):.2f}" if seeds > 1 else ""
-        print(f"  {method:8} {statistics.mean(values):.2f}{spread} %")
+        print(f"  {method:8} {statistics.mean(values):.2f}{spread} %   {seconds[method] / 60:.1f}")
     print(f"Mixed samples and masks: {out / 'automix-0' / 'pictures'}")
     print(f"Try the classifier on images of yours: automix predict {out / 'automix-0'} IMAGE...")
 
