@@ -32,6 +32,7 @@ from automix.evaluate.efficiency import (
     two_steps,
 )
 from automix.evaluate.evaluation import progress_bar
+from automix.experiments.replica import BLIND
 from automix.features import find_tap
 
 CLASSES = 100
@@ -55,6 +56,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "exact, paper's block": ("automix", {"paper": True}),
     "exact, no second loss": ("automix", {"effort": "exact", "second_loss": "none"}),
     "usual": ("automix", {}),
+    "usual, blind block": ("automix", BLIND),  # before it went by the labels
     "fast": ("automix", {"effort": "fast"}),
 }
 REFERENCE = "mixup"
