@@ -66,7 +66,7 @@ def _draw_against_cost(axis: Any, block: Block, costs: dict[str, float]) -> Any:
     for x, y, line in points:
         axis.plot(x, y, "o", markersize=5, color=ORANGE if line.row.startswith("automix") else BLUE)
     axis.set_xscale("log", base=2)
-    axis.set_xlim(0.9 * min(x for x, *_ in points), 1.7 * max(x for x, *_ in points))  # the names need room
+    axis.set_xlim(0.9 * min(x for x, *_ in points), 2.1 * max(x for x, *_ in points))  # the names need room
     low, high = axis.get_ylim()
     places: list[tuple[float, float]] = []
     for x, y, line in sorted(points, key=lambda point: point[1]):
