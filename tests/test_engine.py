@@ -21,16 +21,17 @@ from automix.recipes import Recipe, find_recipe
 from automix.tensors import read_tensors, write_tensors
 
 
-def make_task() -> automix.Task:
-    return automix.AutoMix(HandWritten(), layer="body")
+def make_task(**options: Any) -> automix.Task:
+    return automix.AutoMix(HandWritten(), layer="body", **options)
 
 
 def test_sgd_is_plain_momentum_with_decay_on_everything() -> None:
     recipe = find_recipe("cifar")
     optimizer = build_optimizer(recipe, make_task())
     assert type(optimizer) is torch.optim.SGD
+    assert {group["name"]: group["lr"] for group in optimizer.param_groups} == {"student": 0.1, "mix_block": 0.03}
     for group in optimizer.param_groups:
-        assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.1, 0.9, 1e-4)
+        assert (group["momentum"], group["weight_decay"]) == (0.9, 1e-4)
         assert not group["nesterov"]
 
 
@@ -50,7 +51,7 @@ def test_the_others_leave_vectors_undecayed(recipe: str, kind: str) -> None:
 def test_the_schedule_by_hand() -> None:
     """Linear warm-up over 2 epochs of 5 steps, then a cosine over all 50 steps from 0.1 to 0.02."""
     recipe = replace(Recipe(), epochs=10, lr=0.1, lr_floor=0.02, warmup_epochs=2)
-    optimizer = build_optimizer(recipe, make_task())
+    optimizer = build_optimizer(recipe, make_task(block_lr=1.0))
     schedule = build_schedule(recipe, optimizer, steps_per_epoch=5)
 
     def at(step: int) -> float:
