@@ -4,8 +4,8 @@
 
 What the classifier's loss on mixed samples comes down to, and how often it recognises one (top-1) or both (top-2) of
 two test images in them at lam 0.5; Mixup's and CutMix's samples of the same pairs stand beside it, and those of masks
-that are optimised for each pair, which no block can beat. Without a student there is no doubt whether a difference is
-the block's.
+that are optimised for each pair, far out of any block's reach. Without a student there is no doubt whether a difference
+is the block's.
 """
 
 import argparse
@@ -20,20 +20,21 @@ from automix import AutoMix, Mixed, MixedTarget, cutmix, mixup
 from automix.engine.build import build_data
 from automix.engine.load import load_task
 from automix.engine.processes import Processes
+from automix.experiments.replica import BLIND
 from automix.learned.instruments import examine
 from automix.learned.instruments import found as recognised
 from automix.learned.mix_block import bias_for_mean
 from automix.mixing import blend, mask_spread, step_generator
 
-BLIND = {"by_label": False}
+NO_LABELS = {"by_label": False}
 CELLS = {"smooth": False, "upsampling": "nearest"}  # each cell of the map for itself
 FORMS: dict[str, dict[str, Any]] = {
     "the paper's": {"paper": True},
     "normalised": {"paper": True, "normalize": True, "block_lr": 0.3},
-    "normalised, exact mean": {**BLIND, **CELLS, "local": False},
-    "normalised, exact mean, local": {**BLIND, **CELLS},
-    "the same, block_lr 1": {**BLIND, **CELLS, "block_lr": 1.0},
-    "normalised, exact mean, local, smooth and bilinear": BLIND,
+    "normalised, exact mean": {**NO_LABELS, **CELLS, "local": False},
+    "normalised, exact mean, local": {**NO_LABELS, **CELLS},
+    "the same, block_lr 1": BLIND,
+    "normalised, exact mean, local, smooth and bilinear": NO_LABELS,
     "normalised, exact mean, local, by label": CELLS,
     "all of it (the default)": {},
     "the default, layer 2": {"layer": 2},
