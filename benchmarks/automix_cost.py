@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import automix
-from automix.evaluate.efficiency import (
+from automix.evaluation.efficiency import (
     count_macs,
     new_task,
     noise,
@@ -31,9 +31,9 @@ from automix.evaluate.efficiency import (
     training_step,
     two_steps,
 )
-from automix.evaluate.evaluation import progress_bar
-from automix.experiments.replica import BLIND
-from automix.features import find_tap
+from automix.evaluation.evaluation import progress_bar
+from automix.networks.feature_tap import find_tap
+from automix.studies.replica import BLIND
 
 CLASSES = 100
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -126,7 +126,7 @@ def show(network: str, rows: Any) -> None:
 
 
 def plot(tables: dict[str, Any], path: Path) -> None:
-    from automix.evaluate.plots import BLUE, ORANGE, as_image, new_figure
+    from automix.evaluation.plots import BLUE, ORANGE, as_image, new_figure
 
     figure, axes = new_figure(9.5, 1.2 + 0.32 * len(FORMS), ncols=len(tables), sharex=True, sharey=True, squeeze=False)
     for axis, (network, rows) in zip(axes[0], tables.items(), strict=True):
@@ -170,7 +170,7 @@ def grow(rounds: int, out: Path | None) -> None:
 
 
 def _plot_growth(rows: Any, names: list[str], path: Path) -> None:
-    from automix.evaluate.plots import BLUE, GREEN, ORANGE, as_image, new_figure
+    from automix.evaluation.plots import BLUE, GREEN, ORANGE, as_image, new_figure
 
     figure, axes = new_figure(9, 3.6, ncols=2, sharey=True)
     for axis, kind, label in zip(axes, ("batch", "px"), ("images in a batch (32 px)", "px (batch of 50)"), strict=True):

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from torch.optim.swa_utils import update_bn
 
-from automix.engine.accuracy import measure_accuracy
-from automix.engine.build import build_data
-from automix.engine.hardware import autocast, choose_precision
-from automix.engine.load import load_task
-from automix.engine.processes import Processes
+from automix.training.accuracy import measure_accuracy
+from automix.training.build import build_data
+from automix.training.distributed import Processes
+from automix.training.hardware import autocast, choose_precision
+from automix.training.load import load_task
 
 CPU = torch.device("cpu")
 

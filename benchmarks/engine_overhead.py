@@ -18,14 +18,14 @@ from pathlib import Path
 
 import torch
 
-from automix.config import TrainConfig
-from automix.engine import Silent, prepare
-from automix.engine.build import build_model, build_task
-from automix.engine.logs import RunLog
-from automix.engine.loop import training_step
-from automix.engine.processes import Processes
-from automix.engine.signals import Stop
-from automix.recipes import find_recipe
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import find_recipe
+from automix.training import Silent, prepare
+from automix.training.build import build_model, build_task
+from automix.training.distributed import Processes
+from automix.training.log import RunLog
+from automix.training.loop import training_step
+from automix.training.signals import Stop
 
 
 def main() -> None:

@@ -17,14 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix import AutoMix, Mixed, MixedTarget, cutmix, mixup
-from automix.engine.build import build_data
-from automix.engine.load import load_task
-from automix.engine.processes import Processes
-from automix.experiments.replica import BLIND
-from automix.learned.instruments import examine
-from automix.learned.instruments import found as recognised
-from automix.learned.mix_block import bias_for_mean
-from automix.mixing import blend, mask_spread, step_generator
+from automix.core.blend import blend, mask_spread
+from automix.core.draws import step_generator
+from automix.methods.automix.diagnostics import examine
+from automix.methods.automix.diagnostics import found as recognised
+from automix.methods.automix.mix_block import bias_for_mean
+from automix.studies.replica import BLIND
+from automix.training.build import build_data
+from automix.training.distributed import Processes
+from automix.training.load import load_task
 
 NO_LABELS = {"by_label": False}
 CELLS = {"smooth": False, "upsampling": "nearest"}  # each cell of the map for itself

@@ -23,9 +23,9 @@ import automix  # first: it mends torchvision
 from automix.data.augmentation import MEAN, STD, Augmentation
 from automix.data.listing import Listing
 from automix.data.open import open_data, open_subset
-from automix.evaluate.accuracy import accuracy
-from automix.evaluate.samples import Samples
-from automix.experiments.replica import NARROW
+from automix.evaluation.accuracy import accuracy
+from automix.evaluation.samples import Samples
+from automix.studies.replica import NARROW
 
 Endless = Iterator[Any]
 

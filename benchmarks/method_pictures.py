@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 
 import automix
-from automix.config import TrainConfig
-from automix.engine import prepare
-from automix.engine.loop import training_step
-from automix.engine.processes import Processes
-from automix.engine.signals import Stop
-from automix.pictures import mixed_samples
-from automix.recipes import find_recipe
+from automix.pictures.mixed_samples import mixed_samples
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import find_recipe
+from automix.training import prepare
+from automix.training.distributed import Processes
+from automix.training.loop import training_step
+from automix.training.signals import Stop
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures" / "methods"
 WITHOUT = ("automix", "stylemix", "vanilla")  # AutoMix's own picture is a trained run's

@@ -19,7 +19,7 @@ from cifar_cut import BATCH_SIZE, load, narrow_resnet, training_steps
 
 import automix
 from automix.data import BatchPlan, MemoryLoader
-from automix.experiments.replica import BLIND
+from automix.studies.replica import BLIND
 
 NOTHING_ELSE = {**BLIND, "local": False, "exact_mean": False}
 STARTS: dict[str, dict[str, Any]] = {

@@ -14,16 +14,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from automix.config import TrainConfig
-from automix.engine.hardware import autocast
-from automix.engine.loop import training_step
-from automix.engine.processes import Processes
-from automix.engine.run import Run, prepare
-from automix.engine.signals import Stop
-from automix.evaluate.protocol import LAST, median_of_last
-from automix.experiments import find_experiment
-from automix.experiments.plan import Grid, plan, select
-from automix.learned.momentum import follow, make_teacher, momentum_at
+from automix.networks.teacher import follow, make_teacher, momentum_at
+from automix.runs.config import TrainConfig
+from automix.runs.protocol import LAST, median_of_last
+from automix.studies import find_experiment
+from automix.studies.plan import Grid, plan, select
+from automix.training.distributed import Processes
+from automix.training.hardware import autocast
+from automix.training.loop import training_step
+from automix.training.prepare import prepare
+from automix.training.run import Run
+from automix.training.signals import Stop
 
 BASES = (0.98, 0.99, 0.995, 0.998, 0.999)
 

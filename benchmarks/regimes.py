@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from automix.config import TrainConfig
-from automix.engine import train
-from automix.experiments.cells import Values, merge
-from automix.experiments.plan import all_settings
-from automix.experiments.replica import BLIND, CIFAR_CUT, LONG, MORE_IMAGES, SHAPES
+from automix.runs.config import TrainConfig
+from automix.studies.cells import Values, merge
+from automix.studies.plan import all_settings
+from automix.studies.replica import BLIND, CIFAR_CUT, LONG, MORE_IMAGES, SHAPES
+from automix.training import train
 
 RUNS = Path("runs/regimes")
 

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from automix.commands import bench
-from automix.experiments import EXPERIMENTS
-from automix.experiments.plan import SUMMARY, Grid, plan
-from automix.files import write_text
+from automix.cli import bench
+from automix.core.files import write_text
+from automix.studies import EXPERIMENTS
+from automix.studies.plan import SUMMARY, Grid, plan
 
 RUNS = Path("runs/bench")
 RESULTS = Path(__file__).parent.parent / "docs" / "results"

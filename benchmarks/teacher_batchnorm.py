@@ -1,4 +1,4 @@
-"""Which BatchNorm policy should the momentum teacher have? The measurement behind learned/momentum.py.
+"""Which BatchNorm policy should the momentum teacher have? The measurement behind networks/teacher.py.
 
     AUTOMIX_DATA=... python benchmarks/teacher_batchnorm.py --steps 200 --seeds 3 --out runs/teacher_batchnorm.json
 

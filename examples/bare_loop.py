@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import automix
 from automix.data import BatchPlan, MemoryLoader, load_images
-from automix.pictures import mixed_samples
+from automix.pictures.mixed_samples import mixed_samples
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision.transforms import v2
 
+from automix.core.transform import MixTransform
 from automix.data import ImageSet, load_images
-from automix.transform import MixTransform
 
 METHODS = {"mixup": automix.Mixup, "cutmix": automix.CutMix, "fmix": automix.FMix, "resizemix": automix.ResizeMix}
 

@@ -17,9 +17,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from automix.config import TrainConfig
-from automix.engine import Stopped, choose_display, train
-from automix.recipes import find_recipe
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import find_recipe
+from automix.training import Stopped, choose_display, train
 
 METHODS = ("vanilla", "automix")
 

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import strategies as st
 
 import automix
-from automix import cli
-from automix.config import TrainConfig
-from automix.recipes import RECIPES, Recipe
+from automix.cli import main as cli
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import RECIPES, Recipe
 
 LONG = "x" * 5000
 

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from PIL import Image
 
-from automix import cli
-from automix.config import TrainConfig
+from automix.cli import main as cli
 from automix.data import draw_shapes
-from automix.engine.build import rehearse
-from automix.engine.hardware import choose_device, choose_precision
-from automix.engine.run import check_folder
-from automix.export import export_path
+from automix.deploy.export import export_path
+from automix.runs.config import TrainConfig
+from automix.training.build import rehearse
+from automix.training.hardware import choose_device, choose_precision
+from automix.training.prepare import check_folder
 
 LONGEST_LINE = 2000  # of an answer, in characters
 
@@ -65,14 +65,14 @@ def place(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         furnish(folder)
-        patch.setattr("automix.engine.train", check_instead_of_training)
-        patch.setattr("automix.commands.export.export", export_nothing)
-        patch.setattr("automix.explore.serve.serve", lambda *_: None)
+        patch.setattr("automix.training.train", check_instead_of_training)
+        patch.setattr("automix.cli.export.export", export_nothing)
+        patch.setattr("automix.views.explorer.serve.serve", lambda *_: None)
         yield
 
 
 def check_instead_of_training(config: TrainConfig, *, resume: bool, overwrite: bool, display: object) -> dict[str, Any]:
-    """What `automix.engine.train` does before it builds a network; `build` below does that for a share."""
+    """What `automix.training.train` does before it builds a network; `build` below does that for a share."""
     check_folder(config, resume=resume, overwrite=overwrite)
     device = choose_device(config.device)
     choose_precision(config.precision, config.settings.mixed_precision, device)
@@ -82,7 +82,7 @@ def check_instead_of_training(config: TrainConfig, *, resume: bool, overwrite: b
 
 
 def export_nothing(model: object, card: object, path: Path, format: str) -> float:
-    """What `automix.export.export` does before it exports."""
+    """What `automix.deploy.export.export` does before it exports."""
     path = export_path(path, format)
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent}: no such folder; accepted is an existing one")

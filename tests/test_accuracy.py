@@ -16,16 +16,16 @@ from torchmetrics.functional.classification import multiclass_accuracy
 
 from automix.data import ImageSet, draw_shapes, open_dataset
 from automix.data.shapes import CLASSES
-from automix.evaluate.accuracy import (
+from automix.evaluation.accuracy import (
     accuracy,
     accuracy_by_class,
     draw_worst_classes,
     most_frequent_mistake,
     top_accuracy,
 )
-from automix.evaluate.predictions import predict_logits
-from automix.evaluate.protocol import median_of_last, over_trials, protocol
-from automix.evaluate.samples import Samples
+from automix.evaluation.predictions import predict_logits
+from automix.evaluation.samples import Samples
+from automix.runs.protocol import median_of_last, over_trials, protocol
 
 
 class Lookup(nn.Module):

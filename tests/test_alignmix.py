@@ -12,9 +12,9 @@ from conftest import HandWritten, batch, group_norm
 from torch import Tensor, nn
 
 import automix
-from automix.hidden_task import HiddenTask
+from automix.core.draws import step_generator
 from automix.methods.alignmix import _squared_distances, aligned, alignmix, transport_plan
-from automix.mixing import step_generator
+from automix.tasks.hidden_task import HiddenTask
 
 
 def create_task(model: nn.Module, **options: Any) -> HiddenTask:

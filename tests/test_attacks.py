@@ -12,12 +12,12 @@ from scipy.optimize import linprog
 from torch import Tensor, nn
 
 import automix
-from automix.classifier import Card, WithNormalisation
+from automix.core.draws import step_generator
 from automix.data import ImageSet
 from automix.data.names import open_dataset
-from automix.evaluate.attacks import Example, attacks, draw_examples, fgsm, pgd, pixel_gradient
-from automix.evaluate.samples import Samples
-from automix.mixing import step_generator
+from automix.evaluation.attacks import Example, attacks, draw_examples, fgsm, pgd, pixel_gradient
+from automix.evaluation.samples import Samples
+from automix.runs.classifier import Card, WithNormalisation
 
 EPS = 8 / 255
 

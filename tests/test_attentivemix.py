@@ -11,9 +11,9 @@ from conftest import HandWritten, batch
 from torch import Tensor
 
 import automix
+from automix.core.draws import step_generator
 from automix.methods.attentivemix import AttentiveMix, attentivemix, strongest_cells
-from automix.mixing import step_generator
-from automix.task import MixTask
+from automix.tasks.mix_task import MixTask
 
 
 def make(**options: Any) -> MixTask:

@@ -11,10 +11,10 @@ from conftest import HandWritten, batch
 from torch import Tensor, nn
 
 import automix
+from automix.core.draws import step_generator
 from automix.data import draw_shapes
+from automix.methods._shared.pixels import AUTOCONTRAST, NOTHING, TRANSLATE_X, Operations, augment
 from automix.methods.augmix import AugMixTask, _draw_chains, _draw_weights, augmix, js_divergence
-from automix.mixing import step_generator
-from automix.pixels import AUTOCONTRAST, NOTHING, TRANSLATE_X, Operations, augment
 
 PLAIN: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3}  # x is pixels already
 

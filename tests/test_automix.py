@@ -13,10 +13,11 @@ from scipy.stats import beta, kstest
 from torch import Tensor
 
 from automix import AutoMix, MixBlock, MixedTarget, create_model, mixup
+from automix.core.blend import blend
+from automix.core.draws import draw_index, draw_lam, step_generator
 from automix.data import draw_shapes
-from automix.learned.automix import Pairs
-from automix.learned.block_file import OPTIONS, load_mix_block, save_mix_block
-from automix.mixing import blend, draw_index, draw_lam, step_generator
+from automix.methods.automix.block_file import OPTIONS, load_mix_block, save_mix_block
+from automix.methods.automix.task import Pairs
 
 
 def make(**options: Any) -> AutoMix:
@@ -46,7 +47,7 @@ def grads(task: AutoMix) -> dict[str, Tensor | None]:
 def test_each_loss_reaches_its_own_parameters_only(term: str, paper: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-propagate one term alone: d(l_CE + l_MCE cls)/d phi = 0, d(gen)/d theta_q = 0, the teacher has no grads."""
     task = make(epsilon=0.0, paper=paper)
-    monkeypatch.setattr("automix.learned.automix.step_output", lambda losses, *_: losses)
+    monkeypatch.setattr("automix.methods.automix.task.step_output", lambda losses, *_: losses)
     losses: Any = task(*batch())
     losses[term].backward()
     found = {name.partition(".")[0] for name, grad in grads(task).items() if grad is not None and bool(grad.any())}
@@ -337,7 +338,7 @@ def test_a_mix_block_goes_through_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert torch.equal(again.mix_block.w_z.weight, task.mix_block.w_z.weight)
     blind = MixBlock(12, smooth=False)
     with monkeypatch.context() as patch:  # a file from before there were these two options
-        patch.setattr("automix.learned.block_file.OPTIONS", tuple(set(OPTIONS) - {"classes", "smooth"}))
+        patch.setattr("automix.methods.automix.block_file.OPTIONS", tuple(set(OPTIONS) - {"classes", "smooth"}))
         save_mix_block(tmp_path / "before.safetensors", blind)
     assert torch.equal(
         load_mix_block(tmp_path / "before.safetensors")(z_i, z_j, lam, (8, 8)), blind(z_i, z_j, lam, (8, 8))

@@ -7,7 +7,7 @@ import timm
 import torch
 
 import automix
-from automix.wide_resnet import WideResNet
+from automix.networks.wide_resnet import WideResNet
 
 PAPER = {  # side of the map at layer 3 for images of 32 px
     "resnet18": 8,

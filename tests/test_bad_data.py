@@ -27,17 +27,17 @@ from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
 
-from automix import cli
-from automix.config import TrainConfig
+from automix.cli import main as cli
 from automix.data import Augmentation, BadImage, Data, ImageSet, Listing, ReadingError, StreamLoader, open_data
 from automix.data.decode import read_image
 from automix.data.layouts import EXTENSIONS
 from automix.data.open import open_dataset
 from automix.data.readers import ReaderSet
 from automix.data.skip import SkippedFile, find_bad, read_skipped, write_skipped
-from automix.engine import Silent, Stopped, display, train
-from automix.engine.run import Run
-from automix.recipes import find_recipe
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import find_recipe
+from automix.training import Silent, Stopped, display, train
+from automix.training.run import Run
 
 SMALL = Augmentation(train_size=8, crop="none", flip=False)
 LARGE = Augmentation(train_size=65, crop="none", flip=False)

@@ -15,7 +15,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from automix.data import ImageSet, draw_shapes, open_dataset
 from automix.data.shapes import CLASSES
-from automix.evaluate.calibration import (
+from automix.evaluation.calibration import (
     calibration,
     confidences,
     draw_reliability,
@@ -26,7 +26,7 @@ from automix.evaluate.calibration import (
     reliability,
     scale_by_other_half,
 )
-from automix.evaluate.samples import Samples
+from automix.evaluation.samples import Samples
 
 
 def sure(confidence: list[float], right: list[int], classes: int = 4) -> tuple[Tensor, Tensor]:

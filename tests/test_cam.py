@@ -11,10 +11,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 import automix
-from automix.classifier import Card, WithNormalisation
 from automix.data.images import ImageSet
-from automix.evaluate import cam_panels as panels
-from automix.evaluate.cam import (
+from automix.evaluation import cam_panels as panels
+from automix.evaluation.cam import (
     METHODS,
     _as_map,
     cam,
@@ -25,9 +24,10 @@ from automix.evaluate.cam import (
     maps_and_logits,
     overlay,
 )
-from automix.evaluate.cam_panels import Tile, cam_panels, tile_grid
-from automix.evaluate.samples import Samples
-from automix.features import find_tap
+from automix.evaluation.cam_panels import Tile, cam_panels, tile_grid
+from automix.evaluation.samples import Samples
+from automix.networks.feature_tap import find_tap
+from automix.runs.classifier import Card, WithNormalisation
 
 
 class Sequence(nn.Sequential):

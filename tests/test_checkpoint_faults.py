@@ -17,13 +17,13 @@ from faults.test_not_finite import PLACES, stops_before_the_update
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from automix.engine import NotFiniteError, Silent, Stopped, train
-from automix.engine.checkpoint import DAMAGED, NAME, PREVIOUS, environment, read_checkpoint
-from automix.engine.loop import not_finite
-from automix.engine.run import Run, check_classes
-from automix.engine.signals import listening
-from automix.files import remove_leftovers, write_atomically
-from automix.tensors import CHECKSUM, DamagedError, is_whole, read_tensors, write_tensors
+from automix.core.files import remove_leftovers, write_atomically
+from automix.core.tensor_files import CHECKSUM, DamagedError, is_whole, read_tensors, write_tensors
+from automix.runs.checkpoint import DAMAGED, NAME, PREVIOUS, environment, read_checkpoint
+from automix.training import NotFiniteError, Silent, Stopped, train
+from automix.training.loop import not_finite
+from automix.training.run import Run, check_classes
+from automix.training.signals import listening
 
 TENSORS = {"a": torch.arange(12.0).view(3, 4), "b": torch.tensor([7])}
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import automix
-from automix import classifier
-from automix.classifier import Card, WithNormalisation, load_classifier, save_classifier
+from automix.runs import classifier
+from automix.runs.classifier import Card, WithNormalisation, load_classifier, save_classifier
 
 OPTIONS = {"channels": (8, 16, 32, 64)}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import automix
-from automix import cli
-from automix.commands.train import read_arguments
+from automix.cli import main as cli
+from automix.cli.train import read_arguments
 
 
 def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 import automix
 from automix import MixedTarget
+from automix.core.draws import draw_dirichlet, step_generator
 from automix.methods.comixup import Deal, choose_images, least_potts, objective, potts, seat
-from automix.mixing import draw_dirichlet, step_generator
 
 
 def peaks(size: int, height: int = 16, width: int = 16) -> Tensor:

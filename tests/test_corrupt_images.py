@@ -12,10 +12,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from automix.corrupt import BENCHMARK, EXTRA, NAMES, corrupt
-from automix.corrupt.apply import CORRUPTIONS
-from automix.corrupt.blur import convolve, disc, glass_blur, smear, sources, zoom_blur
-from automix.corrupt.digital import (
+from automix.data import draw_shapes
+from automix.evaluation.corruptions import BENCHMARK, EXTRA, NAMES, corrupt
+from automix.evaluation.corruptions.apply import CORRUPTIONS
+from automix.evaluation.corruptions.blur import convolve, disc, glass_blur, smear, sources, zoom_blur
+from automix.evaluation.corruptions.digital import (
     affine_back,
     brightness,
     elastic_transform,
@@ -24,12 +25,11 @@ from automix.corrupt.digital import (
     sample,
     saturate,
 )
-from automix.corrupt.lines import gaussian_blur_lines, zoom_lines
-from automix.corrupt.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from automix.corrupt.severities import CIFAR, IMAGENET, TINY_IMAGENET, table_for
-from automix.corrupt.spatter import distance_to, edges, equalised, spatter
-from automix.corrupt.weather import fog, frost, plasma, sheets_of_ice, snow
-from automix.data import draw_shapes
+from automix.evaluation.corruptions.lines import gaussian_blur_lines, zoom_lines
+from automix.evaluation.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from automix.evaluation.corruptions.severities import CIFAR, IMAGENET, TINY_IMAGENET, table_for
+from automix.evaluation.corruptions.spatter import distance_to, edges, equalised, spatter
+from automix.evaluation.corruptions.weather import fog, frost, plasma, sheets_of_ice, snow
 
 
 def seeded(seed: int = 0) -> torch.Generator:

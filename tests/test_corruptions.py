@@ -13,12 +13,12 @@ from conftest import HandWritten
 from PIL import Image
 from torch import Tensor, nn
 
-from automix.corrupt import BENCHMARK, EXTRA, NAMES, corrupt, write_cifar_c
-from automix.corrupt.generate import PART, corrupt_part
 from automix.data import ImageSet, draw_shapes
 from automix.data.names import open_dataset
-from automix.evaluate.corruptions import CorruptionTable, corruption_table, corruptions, heat_map
-from automix.evaluate.samples import Samples
+from automix.evaluation.corruptions import BENCHMARK, EXTRA, NAMES, corrupt, write_cifar_c
+from automix.evaluation.corruptions.evaluator import CorruptionTable, corruption_table, corruptions, heat_map
+from automix.evaluation.corruptions.generate import PART, corrupt_part
+from automix.evaluation.samples import Samples
 
 THREE = ("gaussian_noise", "fog", "contrast")
 

@@ -10,8 +10,8 @@ from conftest import batch
 from ddp_worker import make_task
 
 from automix import AutoMix
-from automix.learned.automix import Pairs
-from automix.mixing import step_generator
+from automix.core.draws import step_generator
+from automix.methods.automix.task import Pairs
 
 
 def test_two_ranks_equal_one_process_on_the_global_batch(tmp_path: Path) -> None:

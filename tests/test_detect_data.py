@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 
 from automix.data.plan import BatchPlan
-from automix.detect import DetectionSet, Objects, open_detection_data
-from automix.detect.data import training_batch, training_batches
-from automix.detect.layouts import VOC_CLASSES
-from automix.detect.scenes import SIDE, draw_scenes
+from automix.studies.detection import DetectionSet, Objects, open_detection_data
+from automix.studies.detection.data import training_batch, training_batches
+from automix.studies.detection.layouts import VOC_CLASSES
+from automix.studies.detection.scenes import SIDE, draw_scenes
 
 POOL = ThreadPoolExecutor(1)
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from automix.detect import DetectionSet, Objects, evaluate_detector
-from automix.detect.evaluate import Found, add, new_metric, summarise
-from automix.detect.pictures import draw_detections
+from automix.studies.detection import DetectionSet, Objects, evaluate_detector
+from automix.studies.detection.evaluate import Found, add, new_metric, summarise
+from automix.studies.detection.pictures import draw_detections
 
 pytest.importorskip("faster_coco_eval")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

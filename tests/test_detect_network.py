@@ -8,9 +8,9 @@ from torch import nn
 from torchvision.ops import FrozenBatchNorm2d
 
 import automix
-from automix.detect import create_detector, find_detect_recipe
-from automix.detect.network import trained_parameters
-from automix.detect.recipe import DetectRecipe, Quick
+from automix.studies.detection import create_detector, find_detect_recipe
+from automix.studies.detection.network import trained_parameters
+from automix.studies.detection.recipe import DetectRecipe, Quick
 
 SMALL = Quick(short_sides=(48, 64), longest_side=96, proposals=20, regions=8)
 TARGETS = [

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from automix import _torchvision
-from automix.roi_align import roi_align
+from automix._compat import torchvision as _torchvision
+from automix._compat.roi_align import roi_align
 
 
 def theirs() -> Any:

@@ -12,17 +12,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import automix
-from automix import cli
-from automix.classifier import Card, save_classifier
-from automix.commands import detect
-from automix.detect import DetectConfig, DetectionSet, Objects, load_detector, train_detector
-from automix.detect.data import training_batches
-from automix.detect.progress import Silent
-from automix.detect.recipe import Quick
-from automix.detect.saved import CARD
-from automix.detect.scenes import draw_scenes
-from automix.detect.train import prepare, to_target, training_step
-from automix.engine.signals import Stopped
+from automix.cli import detect
+from automix.cli import main as cli
+from automix.runs.classifier import Card, save_classifier
+from automix.studies.detection import DetectConfig, DetectionSet, Objects, load_detector, train_detector
+from automix.studies.detection.data import training_batches
+from automix.studies.detection.progress import Silent
+from automix.studies.detection.recipe import Quick
+from automix.studies.detection.saved import CARD
+from automix.studies.detection.scenes import draw_scenes
+from automix.studies.detection.train import prepare, to_target, training_step
+from automix.training.signals import Stopped
 
 pytest.importorskip("faster_coco_eval")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -61,7 +61,7 @@ def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
         return draw_scenes(12), draw_scenes(4, seed=1)
 
     for place in ("train", "data"):
-        monkeypatch.setattr(f"automix.detect.{place}.open_detection_data", opened)
+        monkeypatch.setattr(f"automix.studies.detection.{place}.open_detection_data", opened)
 
 
 class StopAfterTwo(Silent):
@@ -196,9 +196,9 @@ def test_the_loss_falls_on_real_photos(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_shapes_are_found_after_a_few_hundred_steps(tmp_path: Path) -> None:
     """A narrow classifier of `shapes`, then its detector by the quick recipe."""
-    from automix.config import TrainConfig
-    from automix.engine import train
-    from automix.recipes import find_recipe
+    from automix.runs.config import TrainConfig
+    from automix.runs.recipes import find_recipe
+    from automix.training import train
 
     options: dict[str, Any] = {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]}
     classifier = TrainConfig(

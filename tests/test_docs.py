@@ -18,11 +18,11 @@ import torch
 from conftest import batch
 
 import automix
-from automix.experiments import EXPERIMENTS
-from automix.experiments.plan import Grid
-from automix.experiments.results import collect
-from automix.experiments.tables import as_json, table_of
-from automix.recipes import RECIPES
+from automix.runs.recipes import RECIPES
+from automix.studies import EXPERIMENTS
+from automix.studies.plan import Grid
+from automix.studies.results import collect
+from automix.studies.tables import as_json, table_of
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -223,6 +223,6 @@ def test_code_is_read_without_its_docstring(hooks: ModuleType) -> None:
 
 def test_links_to_source_and_to_paths_are_made_readable(hooks: ModuleType) -> None:
     page = type("Page", (), {"file": type("File", (), {"abs_src_path": str(DOCS / "methods" / "cutmix.md")})})
-    text = "[why](../../src/automix/learned/mix_block.py), [../training.md](../training.md)"
-    expected = "[why][automix.learned.mix_block], [Training from the command line](../training.md)"
+    text = "[why](../../src/automix/methods/automix/mix_block.py), [../training.md](../training.md)"
+    expected = "[why][automix.methods.automix.mix_block], [Training from the command line](../training.md)"
     assert hooks.on_page_markdown(text, page=page) == expected

@@ -10,9 +10,8 @@ from timm import create_model
 from torch import Tensor, nn
 
 import automix
-from automix.classifier import Card, WithNormalisation
-from automix.evaluate import efficiency as module
-from automix.evaluate.efficiency import (
+from automix.evaluation import efficiency as module
+from automix.evaluation.efficiency import (
     clock_of,
     count_macs,
     count_parameters,
@@ -22,6 +21,7 @@ from automix.evaluate.efficiency import (
     ratios,
     time_in_turns,
 )
+from automix.runs.classifier import Card, WithNormalisation
 
 CPU = torch.device("cpu")
 

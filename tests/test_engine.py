@@ -13,12 +13,12 @@ from conftest import HandWritten
 from safetensors.torch import save_file
 
 import automix
-from automix.engine import checkpoint
-from automix.engine.build import build_optimizer, build_schedule, choose_criterion
-from automix.engine.hardware import choose_device, choose_precision
-from automix.mixing import MixedTarget
-from automix.recipes import Recipe, find_recipe
-from automix.tensors import read_tensors, write_tensors
+from automix.core.target import MixedTarget
+from automix.core.tensor_files import read_tensors, write_tensors
+from automix.runs import checkpoint
+from automix.runs.recipes import Recipe, find_recipe
+from automix.training.build import build_optimizer, build_schedule, choose_criterion
+from automix.training.hardware import choose_device, choose_precision
 
 
 def make_task(**options: Any) -> automix.Task:

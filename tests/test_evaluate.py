@@ -13,12 +13,12 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import automix
-from automix import cli
+from automix.cli import main as cli
 from automix.data.images import ImageSet, fit_boxes
 from automix.data.names import open_dataset
-from automix.evaluate.samples import Samples
-from automix.evaluate.subject import open_subject
-from automix.evaluate.suite import EVALUATORS, read_results
+from automix.evaluation.samples import Samples
+from automix.evaluation.subject import open_subject
+from automix.evaluation.suite import EVALUATORS, read_results
 
 TINY = "--model-options.layers [1,1,1,1] --model-options.channels [8,8,8,8] --epochs 1 --batch-size 24"
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from automix.commands import bench
+from automix.cli import bench
 from automix.data import draw_shapes
-from automix.engine import Stopped
-from automix.engine.display import Silent
-from automix.engine.run import Run
-from automix.experiments import EXPERIMENTS, find_experiment
-from automix.experiments.cells import ACCURACIES, LOOK_THROUGH, Column, Experiment, Row, make_cells
-from automix.experiments.names import METHODS
-from automix.experiments.plan import Grid, Job, estimate, plan, rates, read_changes, select
+from automix.studies import EXPERIMENTS, find_experiment
+from automix.studies.cells import ACCURACIES, LOOK_THROUGH, Column, Experiment, Row, make_cells
+from automix.studies.names import METHODS
+from automix.studies.plan import Grid, Job, estimate, plan, rates, read_changes, select
+from automix.training import Stopped
+from automix.training.display import Silent
+from automix.training.run import Run
 
 SIDE = 24
 SMALL = [
@@ -243,7 +243,7 @@ def test_an_interrupted_grid_goes_on(datasets: Path, tmp_path: Path, monkeypatch
     once = [*GRID[:-1], "1"]
     where = ["--data-root", str(datasets), *SMALL, "batch_size=2"]
     with monkeypatch.context() as patched:
-        patched.setattr("automix.experiments.launchers.OneRun", lambda report, job: StopInSecond())
+        patched.setattr("automix.studies.launchers.OneRun", lambda report, job: StopInSecond())
         with pytest.raises(Stopped):
             bench.run([*once, "--out", str(tmp_path / "cut"), *where])
     left = [run.parent.name for run in (tmp_path / "cut").glob("*/checkpoint.safetensors")]
@@ -286,7 +286,7 @@ def test_the_average_leaves_the_student_alone(method: str, datasets: Path, tmp_p
     """
     from safetensors.torch import load_file
 
-    from automix.experiments.work import finish
+    from automix.studies.work import finish
 
     states = []
     for ema in (True, False):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from automix.commands import bench
+from automix.cli import bench
 
 SMALL = [
     *("--set", "epochs=1", "batch_size=6", "per_class=1", "train_size=16", "test_size=16", "workers=0", "device=cpu"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from automix.experiments import EXPERIMENTS, Experiment, find_experiment
+from automix.studies import EXPERIMENTS, Experiment, find_experiment
 
 TEX = Path(__file__).parents[2] / "shared" / "paper" / "automix.tex"
 needs_tex = pytest.mark.skipif(not TEX.is_file(), reason="the paper's source is not beside this checkout")

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from automix.experiments.cells import Column
-from automix.experiments.plots import COST, _draw_against_cost, _draw_spread, draw
-from automix.experiments.results import Block, Line, Number
+from automix.studies.cells import Column
+from automix.studies.plots import COST, _draw_against_cost, _draw_spread, draw
+from automix.studies.results import Block, Line, Number
 
 NOTHING = Number()
 

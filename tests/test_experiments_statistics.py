@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from automix.experiments import find_experiment
-from automix.experiments.differences import Difference, paired_difference, student_t_975
-from automix.experiments.plan import Grid, plan, select
-from automix.experiments.results import collect, precisions, read_value
-from automix.experiments.tables import as_json, as_markdown, print_blocks, remarks
+from automix.studies import find_experiment
+from automix.studies.differences import Difference, paired_difference, student_t_975
+from automix.studies.plan import Grid, plan, select
+from automix.studies.results import collect, precisions, read_value
+from automix.studies.tables import as_json, as_markdown, print_blocks, remarks
 
 
 @pytest.mark.parametrize("freedom", [*range(1, 41), 60, 100, 1000])

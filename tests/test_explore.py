@@ -22,20 +22,20 @@ import torch
 from PIL import Image
 
 import automix
-from automix import cli
-from automix.classifier import load_classifier, save_classifier
-from automix.commands import explore as explore_command
-from automix.config import TrainConfig
-from automix.engine import train
-from automix.engine.load import load_task
-from automix.evaluate.cam import cam, image_sized
-from automix.explore import serve, views
-from automix.explore.gate import Gate
-from automix.explore.open import open_explorer
-from automix.explore.pair import NEEDS_BLOCK, NEEDS_NETWORK, ONE_IMAGE, Blend, Explorer, Pair, Picture
-from automix.explore.uploads import take_upload
-from automix.predict import read_square
-from automix.recipes import find_recipe
+from automix.cli import explore as explore_command
+from automix.cli import main as cli
+from automix.deploy.predict import read_square
+from automix.evaluation.cam import cam, image_sized
+from automix.runs.classifier import load_classifier, save_classifier
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import find_recipe
+from automix.training import train
+from automix.training.load import load_task
+from automix.views.explorer import serve, views
+from automix.views.explorer.gate import Gate
+from automix.views.explorer.open import open_explorer
+from automix.views.explorer.pair import NEEDS_BLOCK, NEEDS_NETWORK, ONE_IMAGE, Blend, Explorer, Pair, Picture
+from automix.views.explorer.uploads import take_upload
 
 HAND_CRAFTED = ("cutmix", "fmix", "gridmix", "mixup", "mixup_or_cutmix", "resizemix", "saliencymix", "smoothmix")
 PARTNER = torch.tensor([1, 0])
@@ -522,7 +522,7 @@ def watch(event, given):
     if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname"):
         sys.stderr.write(f"{event} {given}\\n")
 sys.addaudithook(watch)
-from automix.cli import main
+from automix.cli.main import main
 main(sys.argv[1:])
 """
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import automix
-from automix.classifier import Card, load_classifier
-from automix.export import SUFFIXES, export, export_path
-from automix.predict import predict
+from automix.deploy.export import SUFFIXES, export, export_path
+from automix.deploy.predict import predict
+from automix.runs.classifier import Card, load_classifier
 
 MODELS: dict[str, dict[str, Any]] = {
     "resnet18": {"channels": (8, 16, 32, 64)},

@@ -8,7 +8,7 @@ import torch
 from conftest import HandWritten
 from torch import nn
 
-from automix.features import find_tap
+from automix.networks.feature_tap import find_tap
 
 FAMILIES = {  # name: options, and (channels, side) of layers 1..4 as read off the families' papers
     "resnet18": ({}, [(64, 16), (128, 8), (256, 4), (512, 2)]),

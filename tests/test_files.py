@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from automix.files import write_atomically
+from automix.core.files import write_atomically
 
 
 def half_then(error: BaseException) -> Callable[[Path], None]:

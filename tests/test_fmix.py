@@ -8,8 +8,8 @@ import scipy.stats
 import torch
 from conftest import batch
 
+from automix.core.draws import step_generator
 from automix.methods.fmix import FMix, fmix, fourier_noise
-from automix.mixing import step_generator
 
 
 def test_the_highest_pixels_are_the_first_image() -> None:

@@ -54,7 +54,7 @@ def test_any_command_line_works_or_gets_a_line(arguments: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_what_once_crashed(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from automix import cli
+    from automix.cli import main as cli
 
     assert cli.run(arguments) == 2
     error = capsys.readouterr().err

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from conftest import batch
 
+from automix.core.draws import step_generator
 from automix.methods.gridmix import GridMix, gridmix
-from automix.mixing import step_generator
 
 
 def test_a_grid_worked_out_by_hand() -> None:

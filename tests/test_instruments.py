@@ -11,12 +11,13 @@ from test_train import configure, lines
 from torch import Tensor
 
 import automix
-from automix.engine import Silent, train
-from automix.engine.loop import gradient_norms
-from automix.learned import automix as learned
-from automix.learned.instruments import LAMS, complaints, examine, found
-from automix.mixing import MixedTarget, mask_spread
-from automix.strip import add_to_strip
+from automix.core.blend import mask_spread
+from automix.core.target import MixedTarget
+from automix.methods.automix import task as learned
+from automix.methods.automix.diagnostics import LAMS, complaints, examine, found
+from automix.pictures.mask_history import add_to_strip
+from automix.training import Silent, train
+from automix.training.loop import gradient_norms
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 

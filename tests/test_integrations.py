@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import automix
 from automix.integrations import update_after_step
-from automix.task import Task
+from automix.tasks.task import Task
 
 ROOT = Path(__file__).parent.parent
 

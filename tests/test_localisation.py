@@ -15,9 +15,9 @@ import automix
 from automix.data.images import ImageSet
 from automix.data.names import open_dataset
 from automix.data.shapes import CLASSES, draw_shapes
-from automix.evaluate.cam import cam, image_sized
-from automix.evaluate.localisation import LEVELS, best_boxes, best_ious, box_iou, localisation, region_boxes
-from automix.evaluate.samples import Samples, to_floats
+from automix.evaluation.cam import cam, image_sized
+from automix.evaluation.localization import LEVELS, best_boxes, best_ious, box_iou, localisation, region_boxes
+from automix.evaluation.samples import Samples, to_floats
 
 needs_photos = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
 
@@ -104,7 +104,7 @@ def test_the_best_region_counts_not_the_largest() -> None:
 def test_maps_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     maps, boxes = maps_of("smooth"), torch.tensor([[3.0, 4, 20, 30]]).expand(6, 4)
     together = best_ious(maps, boxes)
-    monkeypatch.setattr("automix.evaluate.localisation.PIXELS", 1)
+    monkeypatch.setattr("automix.evaluation.localization.PIXELS", 1)
     assert torch.equal(best_ious(maps, boxes), together)
     assert together.amax(dim=1).min() > 0.2
 

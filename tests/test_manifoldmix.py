@@ -10,9 +10,10 @@ from conftest import HandWritten, batch, group_norm
 from torch import Tensor, nn
 
 import automix
-from automix.hidden_task import HiddenTask
+from automix.core.draws import draw_index, draw_lam, step_generator
+from automix.core.target import MixedTarget
 from automix.methods.manifoldmix import manifoldmix
-from automix.mixing import MixedTarget, draw_index, draw_lam, step_generator
+from automix.tasks.hidden_task import HiddenTask
 
 
 def create_task(model: nn.Module, **options: Any) -> HiddenTask:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import automix
 from automix import Mixed
-from automix.mixing import step_generator
+from automix.core.draws import step_generator
 
 FUNCTIONS: dict[str, Callable[..., Mixed]] = {
     name: getattr(import_module(f"automix.methods.{name}"), name) for name in automix.methods() if name != "automix"

@@ -12,7 +12,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from automix import MixBlock
-from automix.learned.mix_block import bias_for_mean
+from automix.methods.automix.mix_block import bias_for_mean
 
 HALF = torch.tensor(0.5)
 LABELS: dict[str | None, Any] = {  # what the block gets, y_i and y_j, and the same as rows of sum 1

@@ -11,13 +11,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 import automix
-from automix.classifier import Card, WithNormalisation
 from automix.data import ImageSet
 from automix.data.names import open_dataset
-from automix.evaluate.mixed import LAMS, Curve, draw_curves, mixed_accuracy, mixed_curves
-from automix.evaluate.mixers import Mixer, method_mixer, task_mixer
-from automix.evaluate.samples import Samples
-from automix.pictures import to_pixels
+from automix.evaluation.mixed import LAMS, Curve, draw_curves, mixed_accuracy, mixed_curves
+from automix.evaluation.mixers import Mixer, method_mixer, task_mixer
+from automix.evaluation.samples import Samples
+from automix.pictures.grid import to_pixels
+from automix.runs.classifier import Card, WithNormalisation
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 NEED_A_NETWORK = {

@@ -7,7 +7,8 @@ import scipy.stats
 import torch
 from conftest import batch
 
-from automix.mixing import blend, draw_index, draw_lam, step_generator
+from automix.core.blend import blend
+from automix.core.draws import draw_index, draw_lam, step_generator
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 2.0])

@@ -7,7 +7,7 @@ import torch
 from conftest import HandWritten
 from torch import nn
 
-from automix.learned.momentum import follow, make_teacher, momentum_at
+from automix.networks.teacher import follow, make_teacher, momentum_at
 
 
 def test_the_schedule() -> None:

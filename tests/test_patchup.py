@@ -11,9 +11,9 @@ from conftest import HandWritten, batch, group_norm
 from torch import Tensor, nn
 
 import automix
-from automix.hidden_task import HiddenTask
+from automix.core.draws import step_generator
 from automix.methods.patchup import block_mask, patchup
-from automix.mixing import step_generator
+from automix.tasks.hidden_task import HiddenTask
 
 
 def create_task(model: nn.Module, **options: Any) -> HiddenTask:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 import automix
 from automix import Task
-from automix.pictures import FRAME, GAP, image_grid, mixed_samples
+from automix.pictures.grid import FRAME, GAP, image_grid
+from automix.pictures.mixed_samples import mixed_samples
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 

@@ -10,10 +10,10 @@ import torchvision.transforms.v2.functional as tv
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from automix import pixels
+from automix.core.draws import step_generator
 from automix.data import draw_shapes
-from automix.mixing import step_generator
-from automix.pixels import Operations, augment, draw_operations, pixel_range
+from automix.methods._shared import pixels
+from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
 
 BILINEAR = tv.InterpolationMode.BILINEAR
 

@@ -10,12 +10,12 @@ from conftest import batch
 from torch import Tensor
 
 import automix
-from automix import fractals as fractals_file
+from automix.core.draws import step_generator
 from automix.data import draw_shapes
-from automix.fractals import fractals
+from automix.methods._shared import fractals as fractals_file
+from automix.methods._shared.fractals import fractals
+from automix.methods._shared.pixels import NOTHING, TRANSLATE_X, Operations, augment
 from automix.methods.pixmix import PixMixDraws, _draw, add, multiply, pixmix
-from automix.mixing import step_generator
-from automix.pixels import NOTHING, TRANSLATE_X, Operations, augment
 
 PLAIN: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3}  # x is pixels already
 

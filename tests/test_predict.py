@@ -14,10 +14,10 @@ from timm.data import create_transform
 from torch import nn
 
 import automix
-from automix.classifier import Card
 from automix.data import ImageSet, draw_shapes
 from automix.data.shapes import CLASSES
-from automix.predict import list_images, predict, read_square
+from automix.deploy.predict import list_images, predict, read_square
+from automix.runs.classifier import Card
 
 
 def card_for(classes: int, size: int = 32, crop: float = 1.0) -> Card:

@@ -14,10 +14,10 @@ from scipy.sparse.csgraph import maximum_flow
 from torch import Tensor
 
 import automix
+from automix.core.draws import step_generator
 from automix.methods import puzzlemix as module
+from automix.methods._shared.saliency import input_saliency, pool
 from automix.methods.puzzlemix import energy, find_mask, least_energy, match_blocks, move_blocks
-from automix.mixing import step_generator
-from automix.saliency import input_saliency, pool
 
 BETA, ETA = 1.2, 0.2
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from automix import cli
-from automix.config import TrainConfig
-from automix.engine import prepare
-from automix.engine.loop import training_step
-from automix.engine.processes import Processes
-from automix.engine.signals import Stop
-from automix.experiments.replica import CIFAR_CUT
+from automix.cli import main as cli
+from automix.runs.config import TrainConfig
+from automix.studies.replica import CIFAR_CUT
+from automix.training import prepare
+from automix.training.distributed import Processes
+from automix.training.loop import training_step
+from automix.training.signals import Stop
 
 pytestmark = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
 

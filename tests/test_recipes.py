@@ -20,7 +20,7 @@ import timm.data.auto_augment
 import automix
 from automix.data import DATASETS
 from automix.data.augmentation import POLICIES
-from automix.recipes import RECIPES, Recipe, alphas, find_recipe
+from automix.runs.recipes import RECIPES, Recipe, alphas, find_recipe
 
 every_recipe = pytest.mark.parametrize("name", RECIPES)
 with_paper = pytest.mark.skipif(

@@ -15,18 +15,18 @@ import pytest
 import torch
 from PIL import Image
 
-from automix.commands import evaluate as evaluate_command
-from automix.commands import report as report_command
-from automix.config import TrainConfig
-from automix.engine import train
-from automix.recipes import find_recipe
-from automix.report import report
-from automix.report.curves import BOTTOM, LEFT, RIGHT, TOP, Scale, Series, chart, number, over_seeds, thin
-from automix.report.gather import read_run
-from automix.report.groups import differences, group_runs
-from automix.report.images import Album, Picture, encode, epoch_pictures
-from automix.report.markup import element, escape
-from automix.report.results import headline, percent
+from automix.cli import evaluate as evaluate_command
+from automix.cli import report as report_command
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import find_recipe
+from automix.training import train
+from automix.views.report import report
+from automix.views.report.curves import BOTTOM, LEFT, RIGHT, TOP, Scale, Series, chart, number, over_seeds, thin
+from automix.views.report.gather import read_run
+from automix.views.report.groups import differences, group_runs
+from automix.views.report.images import Album, Picture, encode, epoch_pictures
+from automix.views.report.markup import element, escape
+from automix.views.report.results import headline, percent
 
 LIMIT = 5_000_000  # bytes of a page
 
@@ -168,7 +168,7 @@ def test_a_page_needs_nothing_and_lets_nothing_in(pages: dict[str, Path]) -> Non
         assert base64.b64encode(hashlib.sha256(content[1].encode()).digest()).decode() in policy
     assert policy.startswith("default-src 'none'; img-src data:;")
     for name in ("style.css", "hover.js"):
-        assert files("automix.report").joinpath(name).is_file()
+        assert files("automix.views.report").joinpath(name).is_file()
 
 
 def test_seeds_are_taken_together(runs: Path, pages: dict[str, Path]) -> None:

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from conftest import batch
 
+from automix.core.draws import step_generator
 from automix.methods.resizemix import ResizeMix, resizemix
-from automix.mixing import step_generator
 
 SWAP = torch.tensor([1, 0])
 

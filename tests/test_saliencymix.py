@@ -10,9 +10,9 @@ from conftest import batch
 from torch import Tensor
 
 import automix
+from automix.core.draws import step_generator
 from automix.data import draw_shapes
 from automix.methods.saliencymix import SaliencyMix, most_salient, saliencymix, spectral_residual
-from automix.mixing import step_generator
 
 
 def chequered(size: tuple[int, int], row: int, column: int, odd: int) -> Tensor:

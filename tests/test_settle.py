@@ -11,13 +11,13 @@ from conftest import HandWritten, batch
 from torch import Tensor, nn
 
 import automix
-from automix.settle import settle
+from automix.tasks.early_backward import settle
 
 
 @contextmanager
 def _nothing_settled() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("automix.task.settle", lambda loss, parameters: loss)
+        patch.setattr("automix.tasks.task.settle", lambda loss, parameters: loss)
         yield
 
 

@@ -9,8 +9,8 @@ import scipy.stats
 import torch
 from conftest import batch
 
+from automix.core.draws import step_generator
 from automix.methods.smoothmix import SmoothMix, smoothmix
-from automix.mixing import step_generator
 
 
 def bell(size: tuple[int, int], center: tuple[int, int], sigma: float) -> Any:

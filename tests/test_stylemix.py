@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import automix
+from automix.core.draws import step_generator
 from automix.methods.stylemix import adain, load_networks, mix_features, stylemix, vgg_decoder, vgg_encoder
-from automix.mixing import step_generator
 
 PLAIN: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3}  # x is pixels already
 SAME: dict[str, Any] = {"encoder": nn.Identity(), "decoder": nn.Identity(), "size": 16}  # features are pixels

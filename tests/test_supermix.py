@@ -9,8 +9,8 @@ from conftest import HandWritten, batch
 from torch import Tensor, nn
 
 import automix
+from automix.core.draws import step_generator
 from automix.methods.supermix import _blur, _sees_all, draw_weights, find_masks
-from automix.mixing import step_generator
 
 
 class Detector(nn.Module):

@@ -4,7 +4,7 @@ import pytest
 import timm
 import torch
 
-from automix.features import find_tap
+from automix.networks.feature_tap import find_tap
 
 REFUSED = {  # families whose stages timm does not describe, or not as maps (N, C, h, w); a submodule's name may do
     "coat": (1, 2, 3, 4),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from automix._torchvision import nms
+from automix._compat.torchvision import nms
 
 STUB = """
 import sys, types
@@ -19,7 +19,7 @@ class Finder:
     def find_spec(name, path=None, target=None):
         from importlib.machinery import ModuleSpec
         return ModuleSpec(name, Loader(), is_package=True) if name == "torchvision" else None
-import automix._torchvision as compat
+import automix._compat.torchvision as compat
 compat.PathFinder = Finder
 """
 

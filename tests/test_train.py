@@ -18,12 +18,12 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import automix
-from automix import cli
-from automix.config import Options, TrainConfig, read_config
-from automix.engine import NotFiniteError, Silent, Stopped, train
-from automix.engine.display import Bar, Lines
-from automix.engine.run import Run
-from automix.recipes import RECIPES, find_recipe
+from automix.cli import main as cli
+from automix.runs.config import Options, TrainConfig, read_config
+from automix.runs.recipes import RECIPES, find_recipe
+from automix.training import NotFiniteError, Silent, Stopped, train
+from automix.training.display import Bar, Lines
+from automix.training.run import Run
 
 WITHOUT_FILES = [name for name in automix.methods() if name != "stylemix"]
 every_method = pytest.mark.parametrize("method", WITHOUT_FILES)

@@ -10,9 +10,9 @@ from conftest import HandWritten, batch
 from torch import Tensor, nn
 
 import automix
+from automix.core.draws import step_generator
 from automix.methods.transmix import attended, transmix, watch_class_token
-from automix.mixing import step_generator
-from automix.task import Task
+from automix.tasks.task import Task
 
 
 def vit(name: str = "vit_tiny_patch16_224", **options: Any) -> Any:

@@ -1,6 +1,6 @@
 """What the site does to the pages before they are built, so that they read well as plain files too.
 
-``{{ source automix.learned.mix_block MixBlock._attend }}`` becomes the code of that name as it stands in src: it cannot
+``{{ source MODULE MixBlock._attend }}`` becomes the code of that name as it stands in src: it cannot
 go stale. A link to a file in src becomes one to the module's place in the API, a paragraph that is a link to an example
 the example itself, folded, and the notebook a file to download. A link whose text is a path gets the page's title.
 """

@@ -1,28 +1,49 @@
 """AutoMix: learned and hand-crafted mixup for image classification in PyTorch.
 
 `lam` belongs to the FIRST image: x_mix = s * x_i + (1 - s) * x_j with mean(s) ~ lam, y_mix = lam * y_i + (1 - lam) *
-y_j. The partner of sample i is sample ``index[i]``. Three doors lead to every method: a function, a transform, a task.
+y_j. The partner of sample i is sample ``index[i]``. Every method comes as a function, a transform and a task.
+
+Names are imported on first use, so that ``import automix`` costs next to nothing.
 """
 
-from automix import _torchvision
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from automix._compat import torchvision as _torchvision
+from automix._version import __version__ as __version__
 
 _torchvision.install()  # before anything can import torchvision or timm
 
-from importlib import import_module
-from typing import Any
+if TYPE_CHECKING:
+    from automix.core.target import Mixed as Mixed
+    from automix.core.target import MixedTarget as MixedTarget
+    from automix.methods import create_task as create_task
+    from automix.methods import methods as methods
+    from automix.methods.automix import AutoMix as AutoMix
+    from automix.methods.automix import MixBlock as MixBlock
+    from automix.methods.cutmix import CutMix as CutMix
+    from automix.methods.cutmix import cutmix as cutmix
+    from automix.methods.mixup import Mixup as Mixup
+    from automix.methods.mixup import mixup as mixup
+    from automix.methods.mixup_or_cutmix import MixupOrCutMix as MixupOrCutMix
+    from automix.methods.mixup_or_cutmix import mixup_or_cutmix as mixup_or_cutmix
+    from automix.methods.vanilla import vanilla as vanilla
+    from automix.networks.create import create_model as create_model
+    from automix.tasks.mix_task import MixTask as MixTask
+    from automix.tasks.task import StepOutput as StepOutput
+    from automix.tasks.task import Task as Task
 
-from automix.backbones import create_model
-from automix.catalog import create_task, methods
-from automix.learned.automix import AutoMix
-from automix.learned.mix_block import MixBlock
-from automix.methods.cutmix import CutMix, cutmix
-from automix.methods.mixup import Mixup, mixup
-from automix.methods.mixup_or_cutmix import MixupOrCutMix, mixup_or_cutmix
-from automix.methods.vanilla import vanilla
-from automix.mixing import Mixed, MixedTarget
-from automix.task import MixTask, StepOutput, Task
-
-__version__ = "0.1.0"
+_NAMES = {
+    "AutoMix": "automix.methods.automix",
+    "MixBlock": "automix.methods.automix",
+    "MixTask": "automix.tasks.mix_task",
+    "Mixed": "automix.core.target",
+    "MixedTarget": "automix.core.target",
+    "StepOutput": "automix.tasks.task",
+    "Task": "automix.tasks.task",
+    "create_model": "automix.networks.create",
+    "create_task": "automix.methods",
+}
 
 __all__ = [
     "AutoMix",
@@ -46,10 +67,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Every other method's function and transform, from its file: ``automix.fmix``, ``automix.FMix``."""
-    for method in methods():
-        if method != "automix" and method.replace("_", "") == name.lower().replace("_", ""):
-            module = import_module(f"automix.methods.{method}")
+    """Import a name on first use: those above, and the function and transform of every method."""
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    if name.startswith("_"):
+        raise AttributeError(f"module 'automix' has no attribute {name!r}")
+    registry = import_module("automix.methods")
+    if name == "methods":
+        return registry
+    for method in registry.methods():
+        if method.replace("_", "") == name.lower().replace("_", ""):
+            module = registry.find_method(method)
             if hasattr(module, name):
                 return getattr(module, name)
     raise AttributeError(f"module 'automix' has no attribute {name!r}")

@@ -1,5 +1,5 @@
 """`python -m automix`, and `torchrun -m automix`."""
 
-from automix.cli import main
+from automix.cli.main import main
 
 main()

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from automix.config import TrainConfig
-from automix.engine import Silent, train
-from automix.engine.run import Run
-from automix.recipes import find_recipe
-from automix.tensors import read_tensors
+from automix.core.tensor_files import read_tensors
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import find_recipe
+from automix.training import Silent, train
+from automix.training.run import Run
 
 TOTAL_STEPS = 9  # of `configure`: 3 epochs of 3 steps
 

@@ -8,7 +8,7 @@ from test_bad_data import BROKEN, complaint, configure, deadly, final_state, noi
 
 from automix.data import BadImage, Listing, StreamLoader
 from automix.data.decode import read_image
-from automix.engine import train
+from automix.training import train
 from faults.conftest import Record
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from automix.engine.checkpoint import NAME, read_checkpoint
+from automix.runs.checkpoint import NAME, read_checkpoint
 from faults.conftest import Record
 from faults.runs import digest
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from automix.config import TrainConfig
-from automix.engine import Silent, train
-from automix.engine.run import Run
-from automix.recipes import find_recipe
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import find_recipe
+from automix.training import Silent, train
+from automix.training.run import Run
 from faults.conftest import Record
 
 pytestmark = pytest.mark.slow

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from automix.classifier import load_classifier
-from automix.config import TrainConfig
-from automix.engine import train
-from automix.engine.checkpoint import NAME, PREVIOUS, read_checkpoint
-from automix.tensors import DamagedError, read_tensors
+from automix.core.tensor_files import DamagedError, read_tensors
+from automix.runs.checkpoint import NAME, PREVIOUS, read_checkpoint
+from automix.runs.classifier import load_classifier
+from automix.runs.config import TrainConfig
+from automix.training import train
 from faults.conftest import Record
 from faults.runs import configure, digest, fork, train_killed
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from automix.config import TrainConfig
-from automix.engine import train
-from automix.engine.checkpoint import NAME, has_checkpoint, read_checkpoint
+from automix.runs.checkpoint import NAME, has_checkpoint, read_checkpoint
+from automix.runs.config import TrainConfig
+from automix.training import train
 from faults.conftest import Record
 from faults.runs import configure, digest, fork, train_apart
 

@@ -18,11 +18,11 @@ import torch
 from PIL import Image
 
 import automix
-from automix import cli
-from automix.config import TrainConfig
-from automix.engine import train
-from automix.engine.checkpoint import NAME, PREVIOUS
-from automix.engine.load import load_task
+from automix.cli import main as cli
+from automix.runs.checkpoint import NAME, PREVIOUS
+from automix.runs.config import TrainConfig
+from automix.training import train
+from automix.training.load import load_task
 from faults.runs import configure
 
 SOURCE = Path(automix.__file__).parent

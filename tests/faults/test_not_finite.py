@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from automix.config import TrainConfig
-from automix.engine import NotFiniteError, Silent, train
-from automix.engine.checkpoint import NAME
-from automix.engine.run import Run
+from automix.runs.checkpoint import NAME
+from automix.runs.config import TrainConfig
+from automix.training import NotFiniteError, Silent, train
+from automix.training.run import Run
 from faults.conftest import Record
 from faults.runs import configure, digest
 

@@ -81,6 +81,6 @@ def test_torchrun_goes_on_after_sigterm(photos: Path, tmp_path: Path, record: Re
 
 
 def saved_step(folder: Path) -> int:
-    from automix.engine.checkpoint import NAME, read_checkpoint
+    from automix.runs.checkpoint import NAME, read_checkpoint
 
     return int(read_checkpoint(folder / NAME).facts["step"])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
-from automix.checks import check_at_least, check_choice, check_range, check_whole
+from automix.core.validation import check_at_least, check_choice, check_range, check_whole
 from automix.data.images import middle
 
 Crop = Literal["none", "pad", "resized"]

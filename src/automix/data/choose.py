@@ -5,7 +5,7 @@ from collections.abc import Callable, Sized
 import torch
 from torch import Tensor
 
-from automix.mixing import step_generator
+from automix.core.draws import step_generator
 
 
 def check_labels(labels: Tensor, classes: Sized, name_of: Callable[[int], str]) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from automix.core.draws import step_generator
 from automix.data.images import ImageSet
 from automix.data.listing import Listing
-from automix.mixing import step_generator
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of images in folders
 TEST_FOLDERS = ("test", "val", "validation")

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from automix.core.draws import step_generator
 from automix.data.choose import spread_over_classes
 from automix.data.crops import crop_and_flip, draw_boxes, resized_crops
 from automix.data.images import ImageSet
 from automix.data.plan import BatchPlan
-from automix.mixing import step_generator
 
 TEST_BATCH = 100  # test images at once, unless a training part is larger
 

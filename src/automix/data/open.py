@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from automix.checks import check_choice
+from automix.core.validation import check_choice
 from automix.data.augmentation import Augmentation, pad_of
 from automix.data.images import ImageSet
 from automix.data.listing import Listing

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from automix.mixing import step_generator
+from automix.core.draws import step_generator
 
 
 @dataclass(frozen=True)

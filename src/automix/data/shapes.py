@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from automix.mixing import step_generator
+from automix.core.draws import step_generator
 
 ANGLES = 720  # entries of the outline table
 CHUNK = 1000  # images drawn at once, to bound the memory

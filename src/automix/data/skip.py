@@ -21,12 +21,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from automix.core.distributed import is_together, rank_and_world
+from automix.core.files import write_atomically
 from automix.data.decode import BadImage
 from automix.data.images import ImageSet
 from automix.data.names import Split
 from automix.data.readers import ReaderSet
-from automix.distributed import is_together, rank_and_world
-from automix.files import write_atomically
 
 SKIPPED = "skipped.json"  # in the run folder
 CHUNK = 16  # images that a thread reads at a time

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from automix.core.draws import step_seed
 from automix.data.augmentation import MEAN, STD, Augmentation, test_transform, train_transform
 from automix.data.choose import spread_over_classes
 from automix.data.decode import BadImage, ReadingError
 from automix.data.memory import TEST_BATCH
 from automix.data.plan import BatchPlan
-from automix.mixing import step_seed
 
 Draw = tuple[int, int]  # position in the dataset, seed of the augmentation
 NOTHING = -1  # what a worker notes that reads no image

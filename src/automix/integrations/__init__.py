@@ -8,7 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from automix.task import Task
+from automix.tasks.task import Task
 
 
 def update_after_step(task: Task, optimizer: Optimizer, total_steps: int) -> RemovableHandle:

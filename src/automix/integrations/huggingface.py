@@ -13,7 +13,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.task import Task
+from automix.tasks.task import Task
 
 try:
     from transformers import TrainerCallback

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from automix.integrations import update_after_step
-from automix.task import Task
+from automix.tasks.task import Task
 
 try:
     import lightning

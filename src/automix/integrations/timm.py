@@ -15,9 +15,9 @@ from timm.utils.model import unwrap_model
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from automix.mixing import MixedTarget
-from automix.task import Task
-from automix.transform import MixTransform
+from automix.core.target import MixedTarget
+from automix.core.transform import MixTransform
+from automix.tasks.task import Task
 
 
 class TimmMixup:

@@ -1,0 +1,81 @@
+"""The mixing methods, one module each, and the registry that finds them by name.
+
+A method is a module (or package) in this folder with a function of the same name, a `create_task`, or both. There is
+nothing to register: `methods` lists the folder. Modules whose name starts with an underscore are helpers.
+"""
+
+import pkgutil
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from automix.core.validation import unknown_name
+from automix.tasks.mix_task import MixTask
+from automix.tasks.task import Task
+
+__all__ = ["check_method", "create_task", "find_method", "methods"]
+
+
+def methods() -> list[str]:
+    """List the names that `create_task` accepts.
+
+    Returns:
+        The names, in alphabetical order.
+    """
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def check_method(name: str) -> None:
+    """Raise an error that lists the methods unless `name` is one of them.
+
+    Args:
+        name: Name of a method.
+    """
+    if name not in methods():
+        raise unknown_name("method", name, methods())
+
+
+def find_method(name: str) -> ModuleType:
+    """Import the module of a method.
+
+    Args:
+        name: One of `methods()`.
+
+    Returns:
+        The module, with a function called `name`, a `create_task`, or both.
+    """
+    check_method(name)
+    return import_module(f"{__name__}.{name}")
+
+
+def create_task(name: str, model: nn.Module, **options: Any) -> Task:
+    """Build the training task of a method around a model.
+
+    A method that needs more than its mixing function (gradients, attention, a helper network) has a `create_task` of
+    its own; every other function is wrapped in a `MixTask`.
+
+    Args:
+        name: One of `methods()`.
+        model: The network to train.
+        **options: Options of the method and of its task.
+
+    Returns:
+        The task.
+    """
+    module = find_method(name)
+    if hasattr(module, "create_task"):
+        return module.create_task(model, **options)
+    return MixTask(model, getattr(module, name), **options)
+
+
+class _CallableModule(ModuleType):
+    """`automix.methods` is this package, and calling it lists the methods."""
+
+    def __call__(self) -> list[str]:
+        return methods()
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -18,12 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from automix.checks import check_choice, check_whole
-from automix.features import stage_modules
-from automix.hidden_task import HiddenTask, draw_one
+from automix.core.blend import at_least_float32, full_mask
+from automix.core.draws import draw_index, draw_lam, draw_one
+from automix.core.target import Mixed, MixedTarget
+from automix.core.validation import check_choice, check_whole
 from automix.methods.manifoldmix import check_hidden
 from automix.methods.mixup import mixup
-from automix.mixing import Mixed, MixedTarget, at_least_float32, draw_index, draw_lam, full_mask
+from automix.networks.feature_tap import stage_modules
+from automix.tasks.hidden_task import HiddenTask
 
 
 def alignmix(

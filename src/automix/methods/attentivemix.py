@@ -18,12 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.checks import check_alpha, check_batch
-from automix.features import FeatureTap, find_tap, stage_modules
-from automix.learned.momentum import make_teacher
-from automix.mixing import Mixed, MixedTarget, at_least_float32, blend, draw_index, draw_lam, draw_uniform
-from automix.task import MixTask, eval_mode
-from automix.transform import MixTransform
+from automix.core.blend import at_least_float32, blend
+from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget
+from automix.core.transform import MixTransform
+from automix.core.validation import check_alpha, check_batch
+from automix.networks.feature_tap import FeatureTap, find_tap, stage_modules
+from automix.networks.modes import eval_mode
+from automix.networks.teacher import make_teacher
+from automix.tasks.mix_task import MixTask
 
 GRID = 7  # cells a side
 PLUS_BETA = 8  # lam ~ Beta(alpha, 8): a fifth of the image with alpha 2

@@ -18,20 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.checks import check_at_least, check_batch, check_index, check_whole
-from automix.mixing import (
-    Mixed,
-    MixedTarget,
-    as_map,
-    at_least_float32,
-    draw_lam,
-    draw_uniform,
-    full_mask,
-    is_multi_label,
-)
-from automix.pixels import Operations, augment, draw_operations, pixel_range
-from automix.task import MixTask, StepOutput, batch_norm_hint, step_output
-from automix.transform import MixTransform
+from automix.core.blend import as_map, at_least_float32, full_mask
+from automix.core.draws import draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget, is_multi_label
+from automix.core.transform import MixTransform
+from automix.core.validation import check_at_least, check_batch, check_index, check_whole
+from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
+from automix.tasks.mix_task import MixTask
+from automix.tasks.task import StepOutput, batch_norm_hint, step_output
 
 DEEPEST = 3  # operations in a chain, where their number is drawn
 

@@ -27,19 +27,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.checks import check_alpha, check_at_least, check_batch, check_classes, check_whole
-from automix.mixing import (
-    Mixed,
-    MixedTarget,
-    at_least_float32,
-    draw_dirichlet,
-    draw_index,
-    draw_lam,
-    draw_uniform,
-    is_multi_label,
-)
-from automix.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
-from automix.task import MixTask, Task
+from automix.core.blend import at_least_float32
+from automix.core.draws import draw_dirichlet, draw_index, draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget, is_multi_label
+from automix.core.validation import check_alpha, check_at_least, check_batch, check_classes, check_whole
+from automix.methods._shared.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
+from automix.tasks.mix_task import MixTask
+from automix.tasks.task import Task
 
 ROUNDS = 4  # over the outputs
 NEVER = 1e4  # the cost of what must not be chosen

@@ -11,9 +11,11 @@ Strong on wide networks and long schedules; keeps local texture intact, which he
 import torch
 from torch import Tensor
 
-from automix.checks import check_batch
-from automix.mixing import Mixed, MixedTarget, at_least_float32, blend, draw_index, draw_lam, draw_uniform, full_mask
-from automix.transform import MixTransform
+from automix.core.blend import at_least_float32, blend, full_mask
+from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget
+from automix.core.transform import MixTransform
+from automix.core.validation import check_batch
 
 
 def cutmix(

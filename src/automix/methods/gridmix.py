@@ -13,9 +13,11 @@ left out. What other libraries call GridMix is I. Dobrynin's method: a regular p
 import torch
 from torch import Tensor
 
-from automix.checks import check_batch, check_whole
-from automix.mixing import Mixed, MixedTarget, at_least_float32, blend, draw_index, draw_lam, draw_uniform
-from automix.transform import MixTransform
+from automix.core.blend import at_least_float32, blend
+from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget
+from automix.core.transform import MixTransform
+from automix.core.validation import check_batch, check_whole
 
 
 def gridmix(

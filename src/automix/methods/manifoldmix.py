@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from automix.checks import check_batch
-from automix.hidden_task import HiddenTask, existing_stages
-from automix.mixing import Mixed, MixedTarget, blend, draw_index, draw_lam, full_mask
+from automix.core.blend import blend, full_mask
+from automix.core.draws import draw_index, draw_lam
+from automix.core.target import Mixed, MixedTarget
+from automix.core.validation import check_batch
+from automix.networks.feature_tap import existing_stages
+from automix.tasks.hidden_task import HiddenTask
 
 
 def manifoldmix(

@@ -8,9 +8,11 @@ The simplest method and a hard one to beat on small networks and short schedules
 import torch
 from torch import Tensor
 
-from automix.checks import check_batch
-from automix.mixing import Mixed, MixedTarget, as_map, blend, draw_index, draw_lam, full_mask
-from automix.transform import MixTransform
+from automix.core.blend import as_map, blend, full_mask
+from automix.core.draws import draw_index, draw_lam
+from automix.core.target import Mixed, MixedTarget
+from automix.core.transform import MixTransform
+from automix.core.validation import check_batch
 
 
 def mixup(

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.checks import check_range
+from automix.core.draws import draw_uniform
+from automix.core.target import Mixed
+from automix.core.transform import MixTransform
+from automix.core.validation import check_range
 from automix.methods.cutmix import cutmix
 from automix.methods.mixup import mixup
-from automix.mixing import Mixed, draw_uniform
-from automix.transform import MixTransform
 
 
 def mixup_or_cutmix(

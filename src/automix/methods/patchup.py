@@ -23,12 +23,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.checks import check_batch, check_choice, check_range
-from automix.hidden_task import HiddenTask, existing_stages
+from automix.core.blend import as_map, at_least_float32, blend
+from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget
+from automix.core.validation import check_batch, check_choice, check_range
 from automix.methods.cutmix import cutmix
 from automix.methods.vanilla import vanilla
-from automix.mixing import Mixed, MixedTarget, as_map, at_least_float32, blend, draw_index, draw_lam, draw_uniform
-from automix.task import StepOutput, step_output
+from automix.networks.feature_tap import existing_stages
+from automix.tasks.hidden_task import HiddenTask
+from automix.tasks.task import StepOutput, step_output
 
 
 def patchup(

@@ -19,11 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.checks import as_lam, check_batch, check_index, check_whole
-from automix.fractals import fractals
-from automix.mixing import Mixed, MixedTarget, as_map, draw_uniform, full_mask
-from automix.pixels import Operations, augment, draw_operations, pixel_range
-from automix.transform import MixTransform
+from automix.core.blend import as_map, full_mask
+from automix.core.draws import draw_uniform
+from automix.core.target import Mixed, MixedTarget
+from automix.core.transform import MixTransform
+from automix.core.validation import as_lam, check_batch, check_index, check_whole
+from automix.methods._shared.fractals import fractals
+from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
 
 
 @dataclass(frozen=True)

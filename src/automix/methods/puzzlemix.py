@@ -26,11 +26,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.checks import check_at_least, check_batch, check_range, check_whole
-from automix.mixing import Mixed, MixedTarget, at_least_float32, blend, draw_index, draw_lam, draw_uniform
-from automix.pixels import pixel_range
-from automix.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
-from automix.task import MixTask, Task
+from automix.core.blend import at_least_float32, blend
+from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget
+from automix.core.validation import check_at_least, check_batch, check_range, check_whole
+from automix.methods._shared.pixels import pixel_range
+from automix.methods._shared.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
+from automix.tasks.mix_task import MixTask
+from automix.tasks.task import Task
 
 GRIDS = (2, 4, 8, 16)  # blocks per side
 CELLS = 8  # per side, at least: colours are compared, and blocks moved, on no coarser grid (4 px of 32)

@@ -16,9 +16,11 @@ import math
 import torch
 from torch import Tensor
 
-from automix.checks import check_alpha, check_batch
-from automix.mixing import Mixed, MixedTarget, at_least_float32, draw_index, draw_lam, draw_uniform, full_mask
-from automix.transform import MixTransform
+from automix.core.blend import at_least_float32, full_mask
+from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget
+from automix.core.transform import MixTransform
+from automix.core.validation import check_alpha, check_batch
 
 
 def resizemix(

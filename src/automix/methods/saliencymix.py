@@ -18,10 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from automix.checks import check_batch
+from automix.core.blend import at_least_float32, blend
+from automix.core.draws import draw_index, draw_lam
+from automix.core.target import Mixed, MixedTarget
+from automix.core.transform import MixTransform
+from automix.core.validation import check_batch
 from automix.methods.cutmix import box_mask
-from automix.mixing import Mixed, MixedTarget, at_least_float32, blend, draw_index, draw_lam
-from automix.transform import MixTransform
 
 _SIDE = 64  # px at most: the scale at which Hou and Zhang look for objects
 _BLUR = 8 / 64  # of the longer side: their blur, which makes a region of the salient points

@@ -14,9 +14,11 @@ import math
 import torch
 from torch import Tensor
 
-from automix.checks import check_alpha, check_batch
-from automix.mixing import Mixed, MixedTarget, at_least_float32, blend, draw_index, draw_lam, draw_uniform, full_mask
-from automix.transform import MixTransform
+from automix.core.blend import at_least_float32, blend, full_mask
+from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget
+from automix.core.transform import MixTransform
+from automix.core.validation import check_alpha, check_batch
 
 _NARROW, _WIDE = 1e-4, 1e3  # sigmas: a bell within one pixel, and one that is flat over the image
 _HALVINGS = 28  # of log sigma between them: more than float32 can tell apart

@@ -23,11 +23,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from automix.checks import as_lam, check_batch, check_range, check_whole
-from automix.mixing import Mixed, MixedTarget, as_map, draw_index, draw_lam, draw_uniform, full_mask
-from automix.pixels import pixel_range
-from automix.task import MixTask
-from automix.transform import MixTransform
+from automix.core.blend import as_map, full_mask
+from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.target import Mixed, MixedTarget
+from automix.core.transform import MixTransform
+from automix.core.validation import as_lam, check_batch, check_range, check_whole
+from automix.methods._shared.pixels import pixel_range
+from automix.tasks.mix_task import MixTask
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's: torchvision's VGG-19 was trained with them
 FILES = ("encoder.safetensors", "decoder.safetensors")

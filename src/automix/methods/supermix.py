@@ -24,19 +24,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.checks import check_at_least, check_batch, check_classes, check_whole
-from automix.mixing import (
-    Mixed,
-    MixedTarget,
-    at_least_float32,
-    blend,
-    draw_dirichlet,
-    draw_index,
-    draw_lam,
-    is_multi_label,
-)
-from automix.task import MixTask, Task, eval_mode
-from automix.transform import MixTransform
+from automix.core.blend import at_least_float32, blend
+from automix.core.draws import draw_dirichlet, draw_index, draw_lam
+from automix.core.target import Mixed, MixedTarget, is_multi_label
+from automix.core.transform import MixTransform
+from automix.core.validation import check_at_least, check_batch, check_classes, check_whole
+from automix.networks.modes import eval_mode
+from automix.tasks.mix_task import MixTask
+from automix.tasks.task import Task
 
 CELLS = 16  # per side of a mask before it is enlarged, as in the original
 LONGEST = 2000.0  # of the steps' factors, as in the original

@@ -17,9 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from automix.core.blend import at_least_float32
+from automix.core.target import Mixed, MixedTarget
 from automix.methods.cutmix import cutmix
-from automix.mixing import Mixed, MixedTarget, at_least_float32
-from automix.task import MixTask, StepOutput, batch_norm_hint, eval_mode, step_output
+from automix.networks.modes import eval_mode
+from automix.tasks.mix_task import MixTask
+from automix.tasks.task import StepOutput, batch_norm_hint, step_output
 
 
 def transmix(

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from automix.checks import check_batch
-from automix.mixing import Mixed, MixedTarget, full_mask
+from automix.core.blend import full_mask
+from automix.core.target import Mixed, MixedTarget
+from automix.core.validation import check_batch
 
 
 def vanilla(

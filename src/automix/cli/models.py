@@ -1,0 +1,34 @@
+"""`automix models [PATTERN]`: the networks of the paper, or timm's names that fit a pattern."""
+
+from automix.cli._arguments import new_parser, parse
+from automix.cli._tables import print_table
+
+PAPER = {
+    "resnet18": "ResNet-18",
+    "resnet34": "ResNet-34",
+    "resnet50": "ResNet-50",
+    "resnet101": "ResNet-101",
+    "resnext50_32x4d": "ResNeXt-50 (32x4d)",
+    "resnext101_32x4d": "ResNeXt-101 (32x4d)",
+    "wrn_28_8": "Wide ResNet 28-8, for small images",
+    "mobilenetv2_100": "MobileNetV2",
+    "efficientnet_b0": "EfficientNet-B0",
+    "deit_small_patch16_224": "DeiT-S",
+    "swin_tiny_patch4_window7_224": "Swin-T",
+    "convnext_tiny": "ConvNeXt-T",
+}
+
+
+def run(arguments: list[str]) -> None:
+    import timm
+
+    parser = new_parser("models", "[PATTERN]", "List the paper's networks, or timm's names such as '*resnet*'.")
+    parser.add_argument("pattern", nargs="?", type=str, help="a name with * for anything")
+    pattern = parse(parser, arguments).pattern
+    if pattern is None:
+        print_table(("model", f"of the paper; {len(timm.list_models())} more with automix models '*'"), PAPER.items())
+        return
+    names = timm.list_models(pattern)
+    if not names:
+        raise ValueError(f"no model's name fits {pattern!r}: accepted are patterns such as '*resnet*'")
+    print_table(("model",), [(name,) for name in names])

@@ -1,0 +1,135 @@
+"""What is evaluated: a classifier with its normalisation inside, and the test images it is asked about.
+
+subject = open_subject("runs/x")                              a run, on its own test images
+subject = open_subject("resnet50", data="imagenet")           timm's pretrained network
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from automix.core.validation import check_whole
+from automix.data.names import Split
+from automix.data.open import open_subset
+from automix.evaluation.samples import Samples
+from automix.networks.create import create_model
+from automix.runs.classifier import Card, WithNormalisation, load_classifier
+from automix.runs.config import TrainConfig, read_config
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`classifier` takes pixels in [0, 1]; `config` is that of the run, where there was one."""
+
+    name: str
+    classifier: WithNormalisation
+    card: Card
+    data: str
+    samples: Samples
+    config: TrainConfig | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.classifier.mean.device
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder."""
+        return Path(self.name) if self.config is not None else None
+
+
+def open_subject(
+    source: str,
+    *,
+    data: str | None = None,
+    data_root: str | None = None,
+    weights: str | None = None,
+    which: Literal["last", "best"] = "last",
+    images: int | None = None,
+    device: torch.device | str = "cpu",
+) -> Subject:
+    """`source` is a run's folder, a classifier's file, or the name of a network of timm's.
+
+    A run is tested on its own `data` unless other is given. A named network has timm's pretrained weights, or those
+    of the safetensors file `weights`. `images` takes so many test images only, of as many classes as possible.
+    """
+    check_whole("images", images, 1)
+    path = Path(source)
+    if path.exists():
+        if weights is not None:
+            raise ValueError(f"weights={weights} beside {source}: accepted is a network's name, or no weights")
+        model, card = load_classifier(path, which)
+        config = config_of(path)
+    else:
+        model, card, config = *_network(source, weights), None
+    test, data = open_test_set(card, config, data, data_root)
+    card = _agree(source, card, test)
+    samples = Samples(test, card.image_size, card.crop)
+    classifier = WithNormalisation(model, card).to(device).eval()
+    return Subject(source, classifier, card, data, samples if images is None else samples.first(images), config)
+
+
+def config_of(path: Path) -> TrainConfig | None:
+    """The settings of the run in the folder `path`; None where there is none."""
+    written = path / "config.yaml"
+    return TrainConfig.from_flat(read_config(written)) if written.is_file() else None
+
+
+def _network(name: str, weights: str | None) -> tuple[nn.Module, Card]:
+    """timm's network of that name, and a card without names of classes, which the data will give."""
+    from automix.training.build import load_initial_weights
+
+    card = card_of_timms(name)
+    try:
+        model = create_model(
+            name, num_classes=len(card.classes), image_size=card.image_size, pretrained=weights is None
+        )
+    except (OSError, RuntimeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(f"model {name}: no pretrained weights ({reason}); accepted is --weights FILE") from None
+    if weights is not None:
+        load_initial_weights(model, Path(weights))
+    return model, card
+
+
+def card_of_timms(name: str) -> Card:
+    """What timm's network `name` was trained for; its classes are numbers."""
+    import timm
+
+    if not timm.is_model(name):
+        raise ValueError(f"{name!r}: no such folder or file, and no network of timm's: accepted are these three")
+    known = timm.get_pretrained_cfg(name)
+    expects = timm.data.resolve_data_config(pretrained_cfg=known.to_dict())
+    size = int(expects["input_size"][-1])
+    mean, std = (tuple(float(value) for value in expects[key]) for key in ("mean", "std"))
+    names = tuple(str(number) for number in range(int(known.num_classes)))
+    options: dict[str, Any] = {"model": name, "model_options": {}, "classes": names, "mean": mean, "std": std}
+    return Card(image_size=size, train_size=size, crop=float(expects["crop_pct"]), **options)
+
+
+def open_test_set(card: Card, config: TrainConfig | None, data: str | None, data_root: str | None) -> tuple[Split, str]:
+    """The test images of `data`, or of what the network was trained on, and the name of that."""
+    name = data or (config.data if config else card.facts.get("data"))
+    if name is None:
+        raise ValueError("no data to test on: accepted is --data NAME or --data FOLDER")
+    own = config is not None and data is None
+    root = Path(data_root) if data_root else (config.root if config else None)
+    classes = config.classes if own and config else None
+    return open_subset(name, root, card.train_size, classes, None, 0)[1], name
+
+
+def _agree(source: str, card: Card, test: Split) -> Card:
+    """The card with the data's names where it has only numbers; an error where the two speak of different classes."""
+    if len(card.classes) != len(test.classes):
+        raise ValueError(
+            f"{source} tells {len(card.classes)} classes, the data has {len(test.classes)}: accepted are equals"
+        )
+    if card.classes == test.classes:
+        return card
+    if card.classes != tuple(str(number) for number in range(len(card.classes))):
+        odd = next((ours, theirs) for ours, theirs in zip(card.classes, test.classes, strict=True) if ours != theirs)
+        raise ValueError(f"{source} knows {odd[0]!r} where the data has {odd[1]!r}: accepted are the same classes")
+    return replace(card, classes=test.classes)

@@ -1,0 +1,1 @@
+"""Helpers that several methods share: pixel operations, saliency, fractal pictures."""

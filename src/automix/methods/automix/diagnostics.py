@@ -1,0 +1,77 @@
+"""What the Mix Block does, in numbers, and a word when it does nothing.
+
+    spread      the standard deviation of a mask over its pixels, averaged over images: 0 is Mixup
+    mean        the mean of a mask, averaged over images: should be lam
+    top-1       how often the teacher's first answer is one of the two classes in a mixed sample
+    top-2       how often its first two answers are just these two classes
+
+The accuracies stand beside those on Mixup's and CutMix's samples of the same pairs: a Mix Block that is worth its cost
+makes samples in which both objects can be recognised.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from automix.core.blend import mask_spread
+from automix.core.draws import step_generator
+from automix.core.target import Mixed, MixedTarget
+from automix.methods.cutmix import cutmix
+from automix.methods.mixup import mixup
+from automix.networks.modes import eval_mode
+from automix.tasks.task import Task
+
+LAMS = (0.2, 0.5, 0.8)
+FLAT = 0.02  # spread below which a mask is one number for the whole image
+DEAF = 0.3  # least difference of the means at lam 0.8 and 0.2; 0.6 is perfect
+
+
+@torch.no_grad()
+def examine(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
+    """The numbers for images `x` of classes `y` (indices), each mixed with its neighbour; the task stays as it is."""
+    index = torch.arange(len(x), device=x.device).roll(1)
+    mixed = {lam: task.mix(x, y, lam=lam, index=index) for lam in LAMS}
+    numbers = {}
+    for lam, sample in mixed.items():
+        numbers[f"mask_spread_at_{lam}"] = mask_spread(sample.mask).mean()
+        numbers[f"mask_mean_at_{lam}"] = sample.mask.mean()
+    samples = {
+        "mixed": mixed[0.5],
+        "mixup": mixup(x, y, lam=0.5, index=index),
+        "cutmix": cutmix(x, y, lam=0.5, index=index, generator=step_generator(task.seed, 0, stream="examine")),
+    }
+    with eval_mode(task.classifier):
+        for name, sample in samples.items():
+            numbers |= {f"{top}_on_{name}": value for top, value in _accuracies(task.classifier, sample).items()}
+    return dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
+
+
+def _accuracies(classifier: nn.Module, mixed: Mixed) -> dict[str, Tensor]:
+    top1, top2 = found(classifier(mixed.x), mixed.target)
+    return {"top1": 100 * top1.float().mean(), "top2": 100 * top2.float().mean()}
+
+
+def found(logits: Tensor, target: MixedTarget) -> tuple[Tensor, Tensor]:
+    """For each pair of two classes (pairs of one class are left out): is the first answer one of the two, and are the
+    first two answers both?"""
+    pair = torch.stack([target.y_a, target.y_b], dim=1)
+    answers = logits.topk(2, dim=1).indices
+    hits = (answers.unsqueeze(2) == pair.unsqueeze(1)).any(dim=2)  # (N, first and second answer)
+    two = target.y_a != target.y_b
+    return hits[two, 0], hits[two].all(dim=1)
+
+
+def complaints(numbers: dict[str, float]) -> dict[str, str]:
+    """What is wrong with masks that measure so, by kind, in words for the person who trains."""
+    spread, low, high = (numbers[f"mask_{name}"] for name in ("spread_at_0.5", "mean_at_0.2", "mean_at_0.8"))
+    found = {}
+    if spread < FLAT:
+        found["flat"] = (
+            f"the Mix Block's masks are flat (spread {spread:.3f} at lam 0.5): this is Mixup at a higher price; "
+            "a higher block_lr or normalize=True may help"
+        )
+    if high - low < DEAF:
+        found["deaf"] = (
+            f"the Mix Block's masks do not follow lam (mean {low:.2f} at lam 0.2, {high:.2f} at 0.8): "
+            "exact_mean=True or a lower block_lr may help"
+        )
+    return found

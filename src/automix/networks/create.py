@@ -1,0 +1,103 @@
+"""Backbones by name: every timm model, and wide ResNets, in a form that fits the image size.
+
+timm's networks are made for images of 224 px and reduce them 32 times (plain transformers 16 times). The paper trains
+its ResNets on images of 32 px and 64 px with a 3x3 convolution in place of the 7x7 convolution and the max-pool, which
+reduces 8 times. We do to the other families what this does to ResNets: for images of 64 px or less the reduction of
+ResNet, EfficientNet (MobileNetV2 among them), ConvNeXt, ViT (DeiT) and Swin networks is divided by four.
+Other families are built as timm has them.
+"""
+
+import difflib
+import re
+from typing import Any
+
+import torch
+from torch import nn
+
+from automix.networks.wide_resnet import WideResNet
+
+SMALL_IMAGE = 64  # px; up to this size a network gets the form for small images
+
+_WIDE_RESNET = re.compile(r"wrn_(\d+)_(\d+)")
+_PATCH_FAMILIES = ("vision_transformer", "deit", "swin_transformer", "convnext")
+
+
+def create_model(name: str, *, num_classes: int, image_size: int | tuple[int, int] = 224, **options: Any) -> nn.Module:
+    """Build backbone `name` for images of `image_size` (one number, or height and width).
+
+    `name` is any name of timm's, or ``wrn_<depth>_<width>`` for a wide ResNet (the paper's is ``wrn_28_8``). Further
+    `options` go to the network's constructor: ``pretrained=True``, ``drop_path_rate=0.1``,
+    ``channels=(16, 32, 64, 128)`` for a narrow ResNet (whose stem is as narrow where images are small).
+    """
+    size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+        raise ValueError(f"image_size={image_size}: accepted is a number of pixels, or (height, width)")
+    if not isinstance(num_classes, int) or num_classes < 1:
+        raise ValueError(f"num_classes={num_classes}: accepted is a whole number >= 1")
+    if wide := _WIDE_RESNET.fullmatch(name):
+        return WideResNet(int(wide[1]), int(wide[2]), num_classes, **options)
+    return _create_timm_model(name, num_classes, size, options)
+
+
+def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], options: dict[str, Any]) -> nn.Module:
+    import timm  # here and not above: timm and torchvision take two seconds to import
+
+    if not timm.is_model(name):
+        close = difflib.get_close_matches(name, [*timm.list_models(), "wrn_28_8"], n=3)
+        hint = f"; close to it: {', '.join(close)}" if close else ""
+        raise ValueError(f"model {name!r} is unknown: accepted are timm's names and wrn_28_8{hint}")
+    family = timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
+    pretrained_cfg = timm.get_pretrained_cfg(name)
+    if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:
+        options = {"img_size": size, **options}
+    small = max(size) <= SMALL_IMAGE
+    if small and family in _PATCH_FAMILIES:
+        options = {**_small_patches(name, family, size), **options}
+    if small and family == "resnet" and "channels" in options:
+        # timm's stem has 64 channels whatever follows, unless it is a deep one; _small_resnet_stem makes it plain again
+        options = {"stem_type": "deep", "stem_width": max(1, options["channels"][0] // 2), **options}
+    model = timm.create_model(name, num_classes=num_classes, **options)
+    if small and family == "resnet":
+        _small_resnet_stem(model)
+    elif small and family == "efficientnet":
+        _small_efficientnet_strides(model)
+    return model
+
+
+def _small_patches(name: str, family: str, size: tuple[int, ...]) -> dict[str, Any]:
+    """Constructor options for patches a quarter as long; Swin's window then covers its last map, as at 224 px."""
+    import timm
+
+    if family == "convnext":
+        return {"patch_size": 1}
+    with torch.device("meta"):  # no memory, no initialisation: only to read the patch size off
+        patch = max(1, timm.create_model(name).patch_embed.patch_size[0] // 4)
+    if family == "swin_transformer":
+        return {"patch_size": patch, "window_size": max(1, min(size) // (8 * patch))}
+    return {"patch_size": patch}
+
+
+def _small_resnet_stem(model: Any) -> None:
+    """A 3x3 convolution of stride 1 instead of the stem's convolutions and max-pool (the paper's appendix)."""
+    old = [module for module in model.conv1.modules() if isinstance(module, nn.Conv2d)]
+    model.conv1 = nn.Conv2d(old[0].in_channels, old[-1].out_channels, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    model.maxpool = nn.Identity()
+    _divide_reductions(model)
+
+
+def _small_efficientnet_strides(model: Any) -> None:
+    """Stride 1 in the stem and in the first block that would halve the map."""
+    model.conv_stem.stride = (1, 1)
+    for block in (block for stage in model.blocks for block in stage):
+        strided = [m for m in block.modules() if isinstance(m, nn.Conv2d) and m.stride == (2, 2)]
+        if strided:
+            for convolution in strided:
+                convolution.stride = (1, 1)
+            break
+    _divide_reductions(model)
+
+
+def _divide_reductions(model: Any) -> None:
+    for info in model.feature_info:
+        info["reduction"] = max(1, info["reduction"] // 4)

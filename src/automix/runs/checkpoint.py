@@ -1,0 +1,210 @@
+"""Everything a run needs to go on, in one safetensors file: never a pickle, written atomically, with a checksum.
+
+Tensors are tensors of the file; the rest (step, counters, options of the optimizer) is JSON in its metadata.
+
+checkpoint.safetensors            the latest
+checkpoint-previous.safetensors   the one before it, used where the latest is damaged
+checkpoint-damaged.safetensors    a latest one that was damaged, kept when the next one took its place
+"""
+
+import json
+import platform
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from automix.core.distributed import rank_and_world
+from automix.tasks.task import Task
+from automix.core.tensor_files import DamagedError, is_whole, misfit, read_tensors, write_tensors
+
+FORMAT = 1
+NAME = "checkpoint.safetensors"
+PREVIOUS = "checkpoint-previous.safetensors"
+DAMAGED = "checkpoint-damaged.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds: `facts` are those of `save_checkpoint`."""
+
+    path: Path
+    facts: dict[str, Any]
+    environment: dict[str, Any]
+    state: dict[str, Any]
+
+
+def save_checkpoint(
+    path: Path,
+    task: Task,
+    optimizer: Optimizer,
+    scaler: torch.amp.GradScaler,
+    facts: dict[str, Any],
+    precision: str = "float32",
+) -> None:
+    """`facts` are JSON values that come back from `load_checkpoint`: the step, the best accuracy, the configuration."""
+    tensors: dict[str, Tensor] = {}
+    state = {"task": task.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
+    tree = _take_tensors(state, "", tensors)
+    header = {"format": FORMAT, "environment": environment(task, precision), "facts": facts, "tree": tree}
+    # What takes the place of a good checkpoint must be a good one: a damaged file may not push it out.
+    keep = PREVIOUS if is_whole(path) else DAMAGED
+    write_tensors(path, tensors, {"automix": json.dumps(header)}, keep=path.with_name(keep))
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is one to go on from; there may be the previous one alone if a process was killed while saving."""
+    return any((folder / name).exists() for name in (NAME, PREVIOUS))
+
+
+def load_checkpoint(
+    path: Path, task: Task, optimizer: Optimizer, scaler: torch.amp.GradScaler, precision: str = "float32"
+) -> dict[str, Any]:
+    """Put the saved state into `task`, `optimizer` and `scaler`, and return the facts."""
+    saved = read_checkpoint(path)
+    restore(saved, task, optimizer, scaler, precision)
+    return saved.facts
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint at `path`, or with a word the one before it, where the latest is damaged."""
+    previous = path.with_name(PREVIOUS)
+    if not path.exists() and previous.exists():  # killed between the two moves of a save
+        return _read(previous)
+    try:
+        return _read(path)
+    except DamagedError as error:
+        if not previous.exists():
+            raise ValueError(f"{error}, and no {PREVIOUS} beside it; accepted is --overwrite, to begin anew") from None
+        try:
+            saved = _read(previous)
+        except DamagedError as other:
+            raise ValueError(f"{error}, and so is {other}; accepted is --overwrite, to begin anew") from None
+        _say(f"{error}; going on from {PREVIOUS}, saved after step {saved.facts.get('step')}")
+        return saved
+
+
+def restore(
+    saved: Checkpoint, task: Task, optimizer: Optimizer, scaler: torch.amp.GradScaler, precision: str = "float32"
+) -> None:
+    """Put the saved state into `task`, `optimizer` and `scaler`; say so where it will not go on bit for bit."""
+    here, there = environment(task, precision), saved.environment
+    if changed := [name for name in here if here[name] != there.get(name, here[name])]:
+        values = ", ".join(f"{name} {there[name]} -> {here[name]}" for name in changed)
+        _say(f"resumed under other conditions ({values}): right, but not bit for bit the same")
+    restore_task(saved, task)
+    options = saved.state["optimizer"]
+    options["state"] = {int(number): values for number, values in options["state"].items()}
+    try:
+        optimizer.load_state_dict(options)
+    except ValueError as error:
+        raise ValueError(f"checkpoint {saved.path}: does not fit the optimizer ({error})") from None
+    _restore_memory_format(optimizer)
+    if saved.state["scaler"]:
+        scaler.load_state_dict(saved.state["scaler"])
+
+
+def restore_task(saved: Checkpoint, task: Task) -> None:
+    """The task's part alone, for looking at what it has learned."""
+    state = saved.state["task"]
+    _check_fit(saved.path, state, task)
+    task.load_state_dict(state)
+
+
+def environment(task: nn.Module | None = None, precision: str = "float32") -> dict[str, Any]:
+    """What must be the same for a resumed run to repeat every bit."""
+    return {
+        "torch": torch.__version__,
+        "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "device": _device_kind(task),
+        "precision": precision,
+        "threads": torch.get_num_threads(),
+        "processes": rank_and_world()[1],
+    }
+
+
+def _device_kind(task: nn.Module | None) -> str:
+    weight = None if task is None else next(task.parameters(), None)
+    if weight is None:
+        return "cpu"
+    return torch.cuda.get_device_name(weight.device) if weight.is_cuda else weight.device.type
+
+
+def _say(message: str) -> None:
+    """Once for a run, not once for each of its processes."""
+    if rank_and_world()[0] == 0:
+        warnings.warn(message, stacklevel=3)
+
+
+def _read(path: Path) -> Checkpoint:
+    try:
+        tensors, metadata = read_tensors(path)
+    except OSError as error:
+        raise ValueError(f"checkpoint {path}: cannot be read ({error.strerror})") from None
+    except DamagedError as error:
+        raise DamagedError(f"checkpoint {error}") from None
+    if "automix" not in metadata:
+        raise ValueError(f"checkpoint {path}: was not written by automix")
+    try:
+        header = json.loads(metadata["automix"])
+        if header["format"] > FORMAT:
+            newer = f"format {header['format']} is newer than this automix, which reads {FORMAT}"
+            raise ValueError(f"checkpoint {path}: {newer}")
+        names = set(_names(header["tree"]))
+        if odd := sorted(names ^ tensors.keys()):
+            what = "is missing" if odd[0] in names else "is in it, but nobody knows what for"
+            raise ValueError(f"checkpoint {path}: {odd[0]} {what}")
+        state = _put_tensors(header["tree"], tensors)
+        return Checkpoint(path, header["facts"], header["environment"], state)
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"checkpoint {path}: its description cannot be understood ({reason})") from None
+
+
+def _check_fit(path: Path, state: dict[str, Any], task: Task) -> None:
+    if wrong := misfit(state, task.state_dict(), "network"):
+        raise ValueError(f"checkpoint {path}: does not fit the network: {wrong}")
+
+
+def _names(tree: Any) -> list[str]:
+    """The names of all tensors that `tree` speaks of."""
+    if isinstance(tree, dict):
+        if tree.keys() == {"tensor"}:
+            return [tree["tensor"]]
+        return [name for value in tree.values() for name in _names(value)]
+    return [name for value in tree for name in _names(value)] if isinstance(tree, list) else []
+
+
+def _take_tensors(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    """`tree` with each tensor replaced by its name; the tensors are collected, each in memory of its own."""
+    if isinstance(tree, Tensor):
+        tensors[place] = tree.detach().cpu().contiguous().clone()
+        return {"tensor": place}
+    if isinstance(tree, dict):
+        return {str(key): _take_tensors(value, f"{place}/{key}", tensors) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_take_tensors(value, f"{place}/{number}", tensors) for number, value in enumerate(tree)]
+    return tree
+
+
+def _put_tensors(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(tree, dict):
+        if tree.keys() == {"tensor"}:
+            return tensors[tree["tensor"]]
+        return {key: _put_tensors(value, tensors) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_put_tensors(value, tensors) for value in tree]
+    return tree
+
+
+def _restore_memory_format(optimizer: Optimizer) -> None:
+    """Momentum and the like get the strides of their parameters again, or the optimizer would be slower than before."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            for name, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    optimizer.state[parameter][name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -1,0 +1,103 @@
+"""The paper's protocol for a result: what one run counts for, and what several runs say together.
+
+One trial counts with the median of the top-1 test accuracies of its last ten epochs, in per cent. A result is the mean
+of these medians over trials that differ in nothing but the seed (the paper has three), and their standard deviation,
+with n - 1 in the denominator. The accuracy is that of the classifier which the run deploys: the teacher's where there
+is one. No weights are chosen by it: a best epoch chosen on test data is no result.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from automix.runs.config import read_config
+
+LAST = 10  # epochs
+
+
+def protocol(runs: Sequence[Path]) -> "Trials":
+    """The result of finished runs' folders; as text "76.02 +- 0.13 (3 trials, median of the last 10 epochs)"."""
+    if not runs:
+        raise ValueError("there are no runs: accepted are the folders of one or more")
+    configs = [read_config(run / "config.yaml") for run in runs]
+    check_same(runs, configs)
+    medians = [median_of_last(_top1_by_epoch(*run)) for run in zip(runs, configs, strict=True)]
+    return over_trials([median for median, _ in medians], epochs=medians[0][1])
+
+
+def median_of_last(top1: Mapping[int, float], count: int = LAST) -> tuple[float, int]:
+    """The median of the accuracies of the last `count` epochs, and how many of these epochs have one.
+
+    `top1` by epoch; the last one is there, others may be missing where a run was not evaluated after every epoch.
+    """
+    if not top1:
+        raise ValueError("no epoch has an accuracy: accepted are one or more")
+    first = max(top1) - count + 1
+    counted = [value for epoch, value in top1.items() if epoch >= first]
+    return statistics.median(counted), len(counted)
+
+
+def over_trials(values: Sequence[float], epochs: int = LAST) -> "Trials":
+    """Mean and standard deviation (n - 1) of one number per trial; a single trial has no deviation."""
+    if not values:
+        raise ValueError("there are no trials: accepted are one or more")
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Trials(statistics.fmean(values), std, len(values), epochs)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What trials say together, in per cent; `epochs` of the last ten are in each trial's median."""
+
+    mean: float
+    std: float | None
+    count: int
+    epochs: int = LAST
+
+    def __str__(self) -> str:
+        spread = "" if self.std is None else f" +- {self.std:.2f}"
+        trials = "1 trial" if self.count == 1 else f"{self.count} trials"
+        measured = "" if self.epochs == LAST else f"{self.epochs} measured of the "
+        return f"{self.mean:.2f}{spread} ({trials}, median of the {measured}last {LAST} epochs)"
+
+
+def check_same(runs: Sequence[Path], configs: Sequence[dict[str, Any]]) -> None:
+    """Raise a ValueError of one line unless the runs' settings differ in the seed, and in nothing that decides."""
+    from automix.runs.config import TRIALS_DIFFER_IN  # here: the engine uses this file
+
+    seeds: dict[Any, Path] = {}
+    for run, config in zip(runs, configs, strict=True):
+        for name in sorted({*configs[0], *config} - TRIALS_DIFFER_IN):
+            if config.get(name) != configs[0].get(name):
+                raise ValueError(
+                    f"{run} has {name}={config.get(name)}, {runs[0]} has {configs[0].get(name)}: "
+                    "accepted are runs that differ in nothing but the seed"
+                )
+        if (seed := config.get("seed")) in seeds:
+            raise ValueError(f"{seeds[seed]} and {run} both have seed {seed}: accepted are runs of different seeds")
+        seeds[seed] = run
+
+
+def _top1_by_epoch(run: Path, config: dict[str, Any]) -> dict[int, float]:
+    """The deployed classifier's accuracies of a run that is done."""
+    path = run / "metrics.jsonl"
+    if not path.is_file():
+        raise ValueError(f"{run}: no metrics.jsonl in it; accepted are folders of finished runs")
+    top1, done = {}, 0
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:  # the line a killed process was writing
+            break
+        if record["kind"] == "epoch":
+            done = record["epoch"]
+            value = record.get("teacher_top1", record.get("student_top1"))
+            if value is not None and math.isfinite(value):
+                top1[done] = value
+    if done != config.get("epochs") or done not in top1:
+        raise ValueError(f"{run}: {done} of {config.get('epochs')} epochs are done; accepted are finished runs")
+    return top1

@@ -1,0 +1,91 @@
+"""A fine-tuning as one typed object, and the YAML file it lives in: flat, the run's own fields, then the recipe's."""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from automix.core.validation import check_at_least, check_whole, unknown_name
+from automix.runs.config import read_config
+from automix.studies.detection.network import Kind, check_kind
+from automix.studies.detection.recipe import DetectRecipe, find_detect_recipe, recipe_values
+
+CONFIG = "config.yaml"
+MAY_CHANGE = ("out", "data_root", "device", "workers", "checkpoint_minutes")  # between a run and its continuation
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectConfig:
+    """One fine-tuning of a detector."""
+
+    data: str
+    """shapes, voc, coco, or a folder in the layout of the latter two."""
+    backbone: str
+    """A run of automix, a classifier's file, or a timm name for that network's pretrained weights."""
+    kind: Kind = "c4"
+    """c4: the map of stage 3, stage 4 as box head; fpn: a feature pyramid over all stages."""
+    recipe: str = "quick"
+    """The settings to start from: voc, coco or quick; each of them is a flag below."""
+    out: str | None = None
+    """The run folder; runs/DATA-KIND-BACKBONE-SEED if not given."""
+    seed: int = 0
+    """Decides the new weights, the order of the images and every draw."""
+    weights: str | None = None
+    """A safetensors file of the timm network's weights, instead of the pretrained ones."""
+    data_root: str | None = None
+    """Where VOCdevkit and coco lie; AUTOMIX_DATA or ./data if not given."""
+    accumulate: int = 1
+    """Pieces a batch is cut into, to save memory."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps; auto: the first accelerator there is."""
+    workers: int = 2
+    """Threads that read images."""
+    checkpoint_minutes: float = 5.0
+    """Save the state for --resume so often; 0: after every step."""
+    settings: DetectRecipe = field(default_factory=lambda: find_detect_recipe("quick"))
+
+    def __post_init__(self) -> None:
+        check_kind(self.kind)
+        find_detect_recipe(self.recipe)
+        check_whole("seed", self.seed, 0)
+        check_whole("accumulate", self.accumulate, 1)
+        check_whole("workers", self.workers, 1)
+        check_at_least("checkpoint_minutes", self.checkpoint_minutes, 0)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        names = f"{Path(self.data).name}-{self.kind}-{Path(self.backbone).stem}-{self.seed}"
+        return Path(self.out or f"runs/{names}")
+
+    @property
+    def root(self) -> Path | None:
+        return None if self.data_root is None else Path(self.data_root)
+
+    def flat(self) -> dict[str, Any]:
+        """All fields side by side, those of the recipe last."""
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "settings"}
+        return {**own, **recipe_values(self.settings)}
+
+    @classmethod
+    def from_flat(cls, values: dict[str, Any]) -> "DetectConfig":
+        """The inverse of `flat`; fields that are missing take the recipe's or the default value."""
+        own, theirs = ([item.name for item in fields(kind)] for kind in (cls, DetectRecipe))
+        if unknown := sorted(set(values) - set(own) - set(theirs)):
+            raise unknown_name("setting", unknown[0], [*own, *theirs])
+        for name in ("data", "backbone"):
+            if values.get(name) is None:
+                raise ValueError(f"{name} is missing: accepted is automix detect train DATA --backbone RUN")
+        changed: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name in theirs}
+        recipe = type(find_detect_recipe(values.get("recipe", cls.recipe)))
+        return cls(**{name: v for name, v in values.items() if name in own}, settings=recipe(**changed))
+
+    @classmethod
+    def load(cls, folder: Path) -> "DetectConfig":
+        """That of a run folder."""
+        return cls.from_flat(read_config(folder / CONFIG))
+
+    def save(self) -> None:
+        text = yaml.safe_dump(self.flat(), sort_keys=False)
+        (self.folder / CONFIG).write_text(text, encoding="utf-8")

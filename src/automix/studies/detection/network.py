@@ -1,0 +1,180 @@
+"""Faster R-CNN (Ren et al., 2015) with a trained classifier as backbone, from torchvision's parts.
+
+c4   Detectron2's R50-C4: proposals from the map of stage 3, five sizes and three shapes of anchors at each place; each
+     proposal is cut out of that map by RoIAlign at 14 x 14 and goes through the classifier's own stage 4; the mean over
+     the result is classified and its box refined.
+fpn  Lin et al. (2017): a feature pyramid over stages 1 to 4 and a coarser fifth map, one size of anchors on each;
+     proposals are cut out at 7 x 7 and go through two linear layers of 1024.
+
+As in Detectron2, batch norms are frozen: statistics, scale and shift are the classifier's and do not change. That is
+right for a trained classifier only; in a new network timm's zero scales would switch the blocks off for good.
+
+Where torchvision's parts differ from Detectron2's: RoIAlign counts pixels from their corners (`aligned=False`) and
+samples each bin at 2 x 2 points; the boxes' loss is quadratic below 1/9; the last layers start from torch's values for
+linear layers; images of all shapes share a batch.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from torch import Tensor, nn
+
+from automix.core.validation import check_whole, unknown_name
+from automix.studies.detection.recipe import DetectRecipe
+
+Kind = Literal["c4", "fpn"]
+SHAPES = (0.5, 1.0, 2.0)  # height / width of the anchors
+PYRAMID_CHANNELS = 256
+HIDDEN = 1024  # FPN's two linear layers
+
+
+def create_detector(
+    backbone: nn.Module,
+    num_classes: int,
+    *,
+    kind: Kind = "c4",
+    settings: DetectRecipe | None = None,
+    mean: Sequence[float] = (0.485, 0.456, 0.406),
+    std: Sequence[float] = (0.229, 0.224, 0.225),
+) -> nn.Module:
+    """torchvision's FasterRCNN for `num_classes` kinds of objects, numbered from 1; 0 is the background.
+
+    `backbone` is a trained timm classifier, whose modules are taken over, not copied. C4 needs a ResNet, FPN a network
+    with four stages that halve the map. `mean` and `std` are those the classifier was trained with.
+    In training mode it takes images in [0, 1] and targets and gives losses, in evaluation mode boxes.
+    """
+    check_kind(kind)
+    check_whole("num_classes", num_classes, 1)
+    settings = settings or DetectRecipe()
+    parts = _c4_parts if kind == "c4" else _fpn_parts
+    _freeze(backbone, settings.freeze_at)
+    return _assemble(*parts(backbone, num_classes, settings), settings=settings, mean=mean, std=std)
+
+
+def check_kind(kind: str) -> None:
+    if kind not in get_args(Kind):
+        raise unknown_name("kind", kind, get_args(Kind))
+
+
+def _c4_parts(backbone: nn.Module, num_classes: int, settings: DetectRecipe) -> tuple[nn.Module, dict[str, Any]]:
+    from torchvision.models._utils import IntermediateLayerGetter
+    from torchvision.models.detection.faster_rcnn import AnchorGenerator, FastRCNNPredictor
+    from torchvision.models.detection.rpn import RPNHead
+    from torchvision.ops import MultiScaleRoIAlign
+
+    if not _is_resnet(backbone):
+        raise ValueError(f"kind=c4 with {type(backbone).__name__}: accepted are ResNets; others with kind=fpn")
+    network: Any = backbone
+    body: Any = IntermediateLayerGetter(network, {"layer3": "0"})
+    body.out_channels, head_channels = (int(network.feature_info[place]["num_chs"]) for place in (-2, -1))
+    proposals = settings.proposals
+    return body, {
+        "rpn_anchor_generator": AnchorGenerator((settings.anchor_sizes,), (SHAPES,)),
+        "rpn_head": RPNHead(body.out_channels, len(settings.anchor_sizes) * len(SHAPES)),
+        "rpn_pre_nms_top_n_train": 6 * proposals,
+        "rpn_post_nms_top_n_train": proposals,
+        "rpn_pre_nms_top_n_test": 3 * proposals,
+        "rpn_post_nms_top_n_test": proposals // 2,
+        "box_roi_pool": MultiScaleRoIAlign(["0"], output_size=14, sampling_ratio=2),
+        "box_head": nn.Sequential(OrderedDict(layer4=network.layer4, pool=nn.AdaptiveAvgPool2d(1))),
+        "box_predictor": FastRCNNPredictor(head_channels, num_classes + 1),
+    }
+
+
+def _fpn_parts(backbone: nn.Module, num_classes: int, settings: DetectRecipe) -> tuple[nn.Module, dict[str, Any]]:
+    from torchvision.models.detection.faster_rcnn import AnchorGenerator, FastRCNNPredictor, TwoMLPHead
+    from torchvision.models.detection.rpn import RPNHead
+    from torchvision.ops import MultiScaleRoIAlign
+
+    if len(settings.anchor_sizes) != 5:
+        raise ValueError(f"anchor_sizes={settings.anchor_sizes}: accepted for fpn are five, one for each of its maps")
+    half = settings.proposals // 2
+    return _Pyramid(backbone), {
+        "rpn_anchor_generator": AnchorGenerator(tuple((size,) for size in settings.anchor_sizes), (SHAPES,) * 5),
+        "rpn_head": RPNHead(PYRAMID_CHANNELS, len(SHAPES)),
+        "rpn_pre_nms_top_n_train": 2 * half,
+        "rpn_post_nms_top_n_train": half,
+        "rpn_pre_nms_top_n_test": half,
+        "rpn_post_nms_top_n_test": half,
+        "box_roi_pool": MultiScaleRoIAlign(["0", "1", "2", "3"], output_size=7, sampling_ratio=2),
+        "box_head": TwoMLPHead(PYRAMID_CHANNELS * 7**2, HIDDEN),
+        "box_predictor": FastRCNNPredictor(HIDDEN, num_classes + 1),
+    }
+
+
+class _Pyramid(nn.Module):
+    """A network's four stages and torchvision's feature pyramid over them."""
+
+    out_channels = PYRAMID_CHANNELS
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
+
+        self.body, channels = _four_stages(backbone)
+        self.fpn = FeaturePyramidNetwork(channels, PYRAMID_CHANNELS, extra_blocks=LastLevelMaxPool())
+
+    def forward(self, x: Tensor) -> "OrderedDict[str, Tensor]":
+        maps = self.body(x)
+        return self.fpn(maps if isinstance(maps, dict) else OrderedDict((str(i), m) for i, m in enumerate(maps)))
+
+
+def _four_stages(backbone: nn.Module) -> tuple[nn.Module, list[int]]:
+    """What gives the maps of stages 1 to 4, and their channels."""
+    from timm.models._features import FeatureGetterNet
+    from torchvision.models._utils import IntermediateLayerGetter
+
+    info = list(getattr(backbone, "feature_info", ()))[-4:]
+    finest = info[0]["reduction"] if info else 0
+    halving = [stage["reduction"] for stage in info] == [finest * 2**i for i in range(4)]
+    body: nn.Module
+    if halving and _is_resnet(backbone):
+        body = IntermediateLayerGetter(backbone, {f"layer{i + 1}": str(i) for i in range(4)})
+    elif halving and hasattr(backbone, "forward_intermediates"):
+        body = FeatureGetterNet(backbone, out_indices=[-4, -3, -2, -1])
+    else:
+        raise ValueError(f"kind=fpn with {type(backbone).__name__}: accepted are networks with four stages, each of "
+                         "which halves the map: ResNets, ConvNeXt, EfficientNet and the like")  # fmt: skip
+    return body, [int(stage["num_chs"]) for stage in info]
+
+
+def _assemble(
+    body: nn.Module, parts: dict[str, Any], *, settings: DetectRecipe, mean: Sequence[float], std: Sequence[float]
+) -> nn.Module:
+    from torchvision.models.detection.faster_rcnn import FasterRCNN
+
+    return FasterRCNN(
+        body,
+        min_size=settings.short_sides,
+        max_size=settings.longest_side,
+        image_mean=list(mean),
+        image_std=list(std),
+        rpn_batch_size_per_image=settings.regions // 2,
+        box_batch_size_per_image=settings.regions,
+        **parts,
+    )
+
+
+def _freeze(backbone: nn.Module, freeze_at: int) -> None:
+    """Freeze all batch norms, and the weights of the first `freeze_at` parts: stem, stage 1, ..."""
+    from timm.layers import freeze_batch_norm_2d
+
+    freeze_batch_norm_2d(backbone)
+    if freeze_at and not _is_resnet(backbone):
+        raise ValueError(f"freeze_at={freeze_at} with {type(backbone).__name__}: accepted is 0, or a ResNet")
+    if freeze_at:
+        stages = [f"layer{stage}" for stage in range(1, 5)]
+        stem = [name for name, _ in backbone.named_children() if name in ("conv1", "bn1")]
+        for name in [*stem, *stages[: freeze_at - 1]]:
+            backbone.get_submodule(name).requires_grad_(False)
+
+
+def _is_resnet(backbone: nn.Module) -> bool:
+    from timm.models.resnet import ResNet
+
+    return isinstance(backbone, ResNet)
+
+
+def trained_parameters(detector: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in detector.parameters() if parameter.requires_grad]

@@ -1,0 +1,59 @@
+"""Detections on images, to look at."""
+
+from collections.abc import Sequence
+
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from automix.pictures.grid import GAP, INK, MARGIN, PAPER, PENCIL
+from automix.studies.detection.data import Objects
+
+COLUMNS = 4
+CELL = 240  # px: the side of the square that an image is fitted into
+LEAST = 0.5  # score from which on boxes are drawn; the best is drawn in any case
+COLOURS = ("#ff5c5c", "#ffb000", "#5ce65c", "#35c8ff", "#ff6ee0", "#c9a0ff", "#ffff66", "#8fa8ff")
+
+
+def draw_detections(
+    images: Sequence[Tensor], found: Sequence[dict[str, Tensor]], objects: Sequence[Objects], classes: Sequence[str]
+) -> Image.Image:
+    """Images (3, H, W) uint8 in rows of four, with the objects' boxes and, with names and scores, those detected."""
+    rows = -(-len(images) // COLUMNS)
+    columns = min(COLUMNS, len(images))
+    width = 2 * MARGIN + columns * (CELL + GAP) - GAP
+    picture = Image.new("RGB", (max(width, 560), 2 * MARGIN + rows * (CELL + GAP) + 48), PAPER)
+    draw = ImageDraw.Draw(picture)
+    note = f"thin white: the objects; coloured: the best detection, and all with a score of {LEAST:g} or more"
+    draw.text((MARGIN, MARGIN), "Detections", fill=INK, font=ImageFont.load_default(size=18))
+    draw.text((MARGIN, MARGIN + 24), note, fill=PENCIL, font=ImageFont.load_default(size=13))
+    for number, (image, answer, expected) in enumerate(zip(images, found, objects, strict=True)):
+        row, column = divmod(number, COLUMNS)
+        cell = _annotated(image, answer, expected, classes)
+        corner = (MARGIN + column * (CELL + GAP), MARGIN + 48 + row * (CELL + GAP))
+        picture.paste(cell, (corner[0] + (CELL - cell.width) // 2, corner[1] + (CELL - cell.height) // 2))
+    return picture
+
+
+def _annotated(image: Tensor, found: dict[str, Tensor], objects: Objects, classes: Sequence[str]) -> Image.Image:
+    height, width = image.shape[-2:]
+    scale = CELL / max(height, width)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    smooth = Image.Resampling.NEAREST if scale > 2 else Image.Resampling.BILINEAR
+    cell = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).resize(size, smooth)
+    draw = ImageDraw.Draw(cell)
+    for box in (objects.boxes * scale).tolist():
+        draw.rectangle(box, outline="#ffffff")
+    font = ImageFont.load_default(size=12)
+    order = found["scores"].argsort(descending=True)
+    count = max(1, int((found["scores"] >= LEAST).sum()))
+    for number in order[:count].flip(0).tolist():  # the best on top
+        label = int(found["labels"][number])
+        colour = COLOURS[label % len(COLOURS)]
+        x0, y0, x1, y1 = (found["boxes"][number] * scale).tolist()
+        draw.rectangle((x0, y0, x1, y1), outline=colour, width=2)
+        text = f"{classes[label]} {float(found['scores'][number]):.2f}"
+        left = max(0.0, min(x0, size[0] - draw.textlength(text, font) - 4))
+        top = y0 - 15 if y0 >= 15 else min(y1, size[1] - 15)
+        draw.rectangle((left, top, left + draw.textlength(text, font) + 4, top + 15), fill=colour)
+        draw.text((left + 2, top), text, fill=INK, font=font)
+    return cell

@@ -1,0 +1,120 @@
+"""What a fine-tuning shows and writes down on its way: a bar on a terminal, lines elsewhere, metrics.jsonl always."""
+
+import json
+import sys
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from automix.evaluation.evaluation import Item, progress_bar, silently
+from automix.training.log import keep_until
+
+if TYPE_CHECKING:
+    from automix.studies.detection.train import DetectRun
+
+STEPS_BETWEEN_LINES = 20
+
+
+def choose_report() -> "Report":
+    """A bar if the output is a terminal, else lines."""
+    return Bar(Console(highlight=False)) if sys.stdout.isatty() else Report(Console(soft_wrap=True, highlight=False))
+
+
+class Report:
+    """Means of the losses every so many steps, as a line and in metrics.jsonl."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.waiting: list[dict[str, float]] = []
+
+    def begin(self, run: "DetectRun") -> None:
+        settings, config = run.config.settings, run.config
+        path = config.folder / "metrics.jsonl"
+        keep_until(path, run.step)
+        self.file = path.open("a", encoding="utf-8")
+        self.first_step = run.step
+        self.console.print(
+            f"{config.kind} on {config.data}: {len(run.train.classes)} classes, {len(run.train)} training and "
+            f"{len(run.test)} test images; backbone {run.card.backbone.model} ({config.backbone})\n"
+            f"recipe {config.recipe}, {settings.steps} steps of {settings.batch_size} images of "
+            f"{_span(settings.short_sides)} px; {run.device.type}; {config.folder}"
+        )
+        if run.step:
+            self.console.print(f"resumed after step {run.step} of {settings.steps}")
+
+    def step(self, run: "DetectRun", losses: dict[str, float]) -> None:
+        self.waiting.append(losses)
+        if run.step % STEPS_BETWEEN_LINES and run.step != run.config.settings.steps:
+            return
+        means = {name: sum(each[name] for each in self.waiting) / len(self.waiting) for name in losses}
+        self.waiting = []
+        record = {"step": run.step, "kind": "step", "lr": run.optimizer.param_groups[0]["lr"], **means}
+        self.file.write(json.dumps(record) + "\n")
+        self.file.flush()
+        self.show(run, means)
+
+    def show(self, run: "DetectRun", means: dict[str, float]) -> None:
+        steps = run.config.settings.steps
+        per_step = (run.seconds - run.seconds_before) / (run.step - self.first_step)
+        left = timedelta(seconds=round(per_step * (steps - run.step)))
+        self.console.print(f"step {run.step:{len(str(steps))}d}/{steps}  {_numbers(means)}  {left} left")
+
+    def track(self, items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
+        return silently(items, total, what)
+
+    def end(self, results: dict[str, Any], folder: Path) -> None:
+        shown = "  ".join(f"{name} {results[name]:.2f} %" for name in ("mAP", "AP50", "AP75"))
+        self.console.print(f"{shown}; all of it in {folder}")
+
+    def close(self) -> None:
+        if hasattr(self, "file"):
+            self.file.close()
+
+
+class Silent(Report):
+    """Writes metrics.jsonl and shows nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(Console(quiet=True))
+
+
+class Bar(Report):
+    """A live bar instead of the lines."""
+
+    def begin(self, run: "DetectRun") -> None:
+        super().begin(run)
+        columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=12), TimeRemainingColumn(compact=True))
+        self.bar = Progress(*columns, TextColumn("{task.fields[numbers]}"), console=self.console, transient=True)
+        self.job = self.bar.add_task("", total=run.config.settings.steps, completed=run.step, numbers="")
+        self.bar.start()
+
+    def step(self, run: "DetectRun", losses: dict[str, float]) -> None:
+        super().step(run, losses)
+        self.bar.update(self.job, completed=run.step)
+        if run.step == run.config.settings.steps:
+            self.bar.stop()  # the evaluation has a bar of its own
+
+    def show(self, run: "DetectRun", means: dict[str, float]) -> None:
+        self.bar.update(self.job, numbers=_numbers(means))
+
+    def track(self, items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
+        return progress_bar(items, total, what)
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "bar"):
+            self.bar.stop()  # or the cursor stays hidden
+
+
+def _numbers(means: dict[str, float]) -> str:
+    short = {"loss": "loss", "loss_classifier": "class", "loss_box_reg": "box", "loss_objectness": "object",
+             "loss_rpn_box_reg": "proposal"}  # fmt: skip
+    return "  ".join(f"{name} {means[long]:.3f}" for long, name in short.items())
+
+
+def _span(sides: tuple[int, ...]) -> str:
+    return f"{min(sides)}" if len(set(sides)) == 1 else f"{min(sides)} to {max(sides)}"

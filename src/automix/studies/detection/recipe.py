@@ -1,0 +1,128 @@
+"""How a detector is fine-tuned. The paper fine-tunes R50-C4 with Detectron2, on VOC for 24k iterations and on COCO by
+the 2x schedule; what it does not say is as in Detectron2's configurations of that network.
+
+The names of the fields are the flags of the command line, and the lines below them are its help.
+"""
+
+import math
+from dataclasses import dataclass, fields
+
+from automix.core.validation import check_at_least, check_whole, unknown_name
+
+DROP = 0.1  # the learning rate after a drop, relative to before
+FIRST = 0.001  # the learning rate at the start of the warm-up, relative to its end
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectRecipe:
+    """The settings of a fine-tuning; the defaults are what Detectron2's C4 and FPN configurations share."""
+
+    steps: int = 90_000
+    """Steps of the optimizer."""
+    batch_size: int = 16
+    """Images in a step."""
+    lr: float = 0.02
+    """The learning rate after the warm-up, for this batch size."""
+    warmup_steps: int = 1000
+    """Steps in which the learning rate rises linearly."""
+    drops: tuple[float, ...] = (6 / 9, 8 / 9)
+    """When the learning rate falls to a tenth, as shares of the steps."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    weight_decay: float = 1e-4
+    """Weight decay."""
+    short_sides: tuple[int, ...] = (640, 672, 704, 736, 768, 800)
+    """The short side of a training image in pixels, one of these at random; test images get the last."""
+    longest_side: int = 1333
+    """The long side in pixels at most."""
+    anchor_sizes: tuple[int, ...] = (32, 64, 128, 256, 512)
+    """Sides of the anchors in pixels: all on C4's one map, one on each of FPN's five."""
+    freeze_at: int = 2
+    """Parts of the backbone that stay as they are: 0 none, 1 the stem, 2 the stem and stage 1, ..."""
+    proposals: int = 2000
+    """Regions that the proposal network passes on in training; half as many in testing."""
+    regions: int = 512
+    """Regions of an image that the box head is trained on; half as many anchors train the proposal network."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "longest_side"):
+            check_whole(name, getattr(self, name), 1)
+        for name in ("proposals", "regions"):
+            check_whole(name, getattr(self, name), 2)
+        check_whole("warmup_steps", self.warmup_steps, 0)
+        if self.freeze_at not in range(6):
+            raise ValueError(f"freeze_at={self.freeze_at}: accepted are 0 to 5")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr={self.lr}: accepted is a number > 0")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum={self.momentum}: accepted is a number in [0, 1)")
+        check_at_least("weight_decay", self.weight_decay, 0)
+        for name in ("short_sides", "anchor_sizes"):
+            sizes = getattr(self, name)
+            if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
+                raise ValueError(f"{name}={sizes}: accepted are one or more numbers of pixels >= 1")
+        if any(not 0 < share < 1 for share in self.drops):
+            raise ValueError(f"drops={self.drops}: accepted are shares of the steps, between 0 and 1")
+
+    def lr_at(self, step: int) -> float:
+        """The learning rate of `step`, which counts from 0: Detectron2's WarmupMultiStepLR."""
+        dropped = sum(step >= round(share * self.steps) for share in self.drops)
+        risen = min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
+        return self.lr * DROP**dropped * (FIRST + (1 - FIRST) * risen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Voc(DetectRecipe):
+    """VOC trainval07+12, tested on test2007: 24k iterations (MoCo's schedule; Detectron2's own has 18k)."""
+
+    steps: int = 24_000
+    warmup_steps: int = 100
+    drops: tuple[float, ...] = (18 / 24, 22 / 24)
+    short_sides: tuple[int, ...] = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coco(DetectRecipe):
+    """COCO train2017, tested on val2017: the 2x schedule, 180k iterations."""
+
+    steps: int = 180_000
+    drops: tuple[float, ...] = (12 / 18, 16 / 18)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quick(DetectRecipe):
+    """The scenes of `shapes`, or a few steps on anything, on a CPU: small images, few regions."""
+
+    steps: int = 600
+    batch_size: int = 4
+    lr: float = 0.01
+    warmup_steps: int = 50
+    drops: tuple[float, ...] = (0.8,)
+    short_sides: tuple[int, ...] = (96,)
+    longest_side: int = 160
+    anchor_sizes: tuple[int, ...] = (8, 16, 24, 32, 48)
+    proposals: int = 200
+    regions: int = 32
+
+
+_RECIPES: dict[str, type[DetectRecipe]] = {"voc": Voc, "coco": Coco, "quick": Quick}
+
+
+def find_detect_recipe(name: str) -> DetectRecipe:
+    """The recipe of that name: voc, coco or quick."""
+    if name not in _RECIPES:
+        raise unknown_name("recipe", name, list(_RECIPES))
+    return _RECIPES[name]()
+
+
+def recipe_values(recipe: DetectRecipe) -> dict[str, object]:
+    """The fields by name, as YAML and JSON have them: lists for tuples."""
+    values = {item.name: getattr(recipe, item.name) for item in fields(DetectRecipe)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def recipe_from_values(values: dict[str, object]) -> DetectRecipe:
+    """The inverse of `recipe_values`."""
+    return DetectRecipe(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}  # type: ignore[arg-type]
+    )

@@ -1,0 +1,85 @@
+"""What a person sees of a grid: a line for each run that ends and, on a terminal, the bar of the one under way."""
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column as BarPart
+
+from automix.studies.plan import Job, estimate, rates
+from automix.training.display import Silent
+from automix.training.run import Run
+
+
+class Report:
+    """Tells of runs that begin, end or fail, with the time left as far as finished runs tell it."""
+
+    def __init__(self, jobs: Sequence[Job], left: Sequence[Job], console: Console) -> None:
+        self.jobs, self.console = jobs, console
+        self.left = {job.name: job for job in left}
+        self.total = len(left)
+        self.failed: dict[str, str] = {}
+        self.since = time.monotonic()
+
+    def done(self, name: str) -> None:
+        del self.left[name]
+        self.console.print(f"{self.count}  {name}  {self.time_left()}", markup=False)
+
+    def fail(self, name: str, reason: str) -> None:
+        del self.left[name]
+        self.failed[name] = " ".join(reason.split())[:300]
+        self.console.print(f"{self.count}  {name} FAILED: {self.failed[name]}", markup=False, style="red")
+
+    @property
+    def count(self) -> str:
+        return f"[{self.total - len(self.left)}/{self.total}]"
+
+    def time_left(self) -> str:
+        """By runs of the same network and data, one at a time; for others nothing is known yet."""
+        if not self.left:
+            return f"all done in {_clock(time.monotonic() - self.since)}"
+        timed = rates(self.jobs)
+        times = [estimate(job, timed) for job in self.left.values()]
+        known = [seconds for seconds in times if seconds is not None]
+        untimed = len(times) - len(known)
+        words = [f"about {_clock(sum(known))} left"] if known else []
+        words += [f"{untimed} not timed yet"] if untimed else []
+        return ", ".join(words)
+
+
+class OneRun(Silent):
+    """The bar of the run that is under way, for a terminal; it goes away when the run ends."""
+
+    def __init__(self, report: Report, job: Job) -> None:
+        self.bar = Progress(
+            TextColumn(f"{report.count} {job.name}", markup=False, table_column=BarPart(no_wrap=True, ratio=1)),
+            MofNCompleteColumn(table_column=BarPart(no_wrap=True)),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[left]}", table_column=BarPart(no_wrap=True)),
+            console=report.console,
+            transient=True,
+            expand=True,
+            disable=not report.console.is_terminal,
+        )
+
+    def begin(self, run: Run) -> None:
+        self.job = self.bar.add_task("", total=run.total_steps, completed=run.step, left="")
+        self.first, self.since = run.step, time.monotonic()
+        self.bar.start()
+
+    def step(self, run: Run, metrics: dict[str, float]) -> None:
+        per_step = (time.monotonic() - self.since) / (run.step - self.first)
+        self.bar.update(self.job, completed=run.step, left=_clock(per_step * (run.total_steps - run.step)))
+
+    def end(self, run: Run, summary: dict[str, Any]) -> None:
+        self.bar.stop()
+
+    def close(self) -> None:
+        self.bar.stop()  # or the cursor stays hidden
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,155 @@
+"""From a configuration to the things a run needs: data, network, task, optimizer, schedule."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from automix.core.target import MixedTarget
+from automix.core.tensor_files import DamagedError, read_tensors
+from automix.data import SKIPPED, Data, Progress, open_data
+from automix.methods import create_task
+from automix.networks.create import create_model
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import Recipe
+from automix.tasks.task import Criterion, Task
+from automix.training.distributed import Processes
+
+RSB_THRESHOLD = 0.2  # "ResNet strikes back": a class counts as present where its mixed label exceeds this
+
+
+def rehearse(config: TrainConfig, image_size: int) -> None:
+    """Build network and task without memory or data, so that a wrong option is told before any image is read."""
+    with torch.device("meta"):
+        build_task(config, build_model(config, num_classes=2, image_size=image_size, load=False))
+
+
+def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load: bool = True) -> nn.Module:
+    """The network, from the recipe's starting point: new, timm's pretrained weights, or a file."""
+    settings = config.settings
+    options: dict[str, Any] = dict(config.model_options)
+    if settings.dropout:
+        options["drop_rate"] = settings.dropout
+    if settings.drop_path:
+        options["drop_path_rate"] = settings.drop_path
+    if load and settings.pretrained and config.weights is None:
+        options["pretrained"] = True
+    try:
+        model = create_model(config.model, num_classes=num_classes, image_size=image_size, **options)
+    except TypeError as error:
+        raise ValueError(f"model {config.model}: {error}; accepted are the options of its constructor") from None
+    except OSError as error:  # what downloads raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"model {config.model}: no pretrained weights ({reason}); accepted is --weights FILE"
+        ) from None
+    except Exception as error:  # constructors raise whatever they like
+        if isinstance(error, ValueError) and not config.model_options:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"model {config.model}: {reason}; accepted are the options of its constructor") from None
+    if load and config.weights is not None:
+        load_initial_weights(model, Path(config.weights))
+    return model
+
+
+def load_initial_weights(model: nn.Module, path: Path) -> None:
+    """Weights from a safetensors file; tensors of other shape (a head for other classes, another stem) stay new."""
+    try:
+        given = read_tensors(path)[0]
+    except (DamagedError, OSError) as error:
+        raise ValueError(f"weights {path}: cannot be read as safetensors ({error})") from None
+    own = model.state_dict()
+    if missing := sorted(own.keys() - given.keys()):
+        raise ValueError(f"weights {path}: {missing[0]!r} is not in it; accepted are weights of the same network")
+    fitting = {name: value for name, value in given.items() if name in own and value.shape == own[name].shape}
+    if len(fitting) < len(own) / 2:
+        raise ValueError(f"weights {path}: most shapes differ; accepted are weights of the same network")
+    model.load_state_dict(fitting, strict=False)
+
+
+def build_task(config: TrainConfig, model: nn.Module) -> Task:
+    """The method around the network, with the recipe's alpha, loss and momentum pipeline."""
+    settings = config.settings
+    own = {"ema": settings.ema, "criterion": choose_criterion(settings), "seed": config.seed}
+    options = method_options(config)
+    if taken := sorted(own.keys() & options.keys()):
+        raise ValueError(f"method_options.{taken[0]}: is decided by other settings; accepted are the method's options")
+    try:
+        return create_task(config.method, model, **own, **options)
+    except (TypeError, AttributeError, RuntimeError) as error:  # an option that is none, or of another kind
+        reason = " ".join(str(error).split())
+        raise ValueError(f"method {config.method}: {reason}; accepted are the method's options") from None
+
+
+def method_options(config: TrainConfig) -> dict[str, Any]:
+    """The method's own options: what was given, before what the recipe has for it."""
+    given = {name: value for name in ("alpha", "layer") if (value := getattr(config, name)) is not None}
+    options: dict[str, Any] = config.settings.options_for(config.method, config.model, config.data)
+    return options | given | config.method_options
+
+
+def build_data(
+    config: TrainConfig, among: Processes, *, remembered: bool = True, progress: Progress | None = None
+) -> Data:
+    """The dataset and this process's share of its batches; `remembered`: without the files its folder lists as bad."""
+    return open_data(
+        config.data,
+        config.settings.augmentation,
+        root=config.root,
+        classes=config.classes,
+        per_class=config.per_class,
+        batch_size=config.settings.batch_size,
+        seed=config.seed,
+        rank=among.rank,
+        world=among.world,
+        pieces=config.accumulate,
+        workers=config.workers,
+        bad_data=config.bad_data,
+        skip_list=config.folder / SKIPPED if remembered else None,
+        progress=progress,
+    )
+
+
+def choose_criterion(settings: Recipe) -> Criterion:
+    if settings.loss == "bce":
+        return functools.partial(MixedTarget.bce, threshold=RSB_THRESHOLD, label_smoothing=settings.label_smoothing)
+    if settings.label_smoothing:
+        return functools.partial(MixedTarget.cross_entropy, label_smoothing=settings.label_smoothing)
+    return MixedTarget.loss
+
+
+def build_optimizer(settings: Recipe, task: Task) -> Optimizer:
+    """timm's optimizer of that name. AdamW and LAMB leave biases and norms undecayed, as DeiT and RSB do."""
+    from timm.optim import create_optimizer_v2
+
+    groups = task.param_groups(lr=settings.lr, weight_decay=settings.weight_decay)
+    if settings.optimizer != "sgd":
+        groups = [part for group in groups for part in _split_by_decay(group)]
+    name = {"sgd": "momentum"}.get(settings.optimizer, settings.optimizer)  # timm's "sgd" is Nesterov's
+    options = {"momentum": settings.momentum} if settings.optimizer == "sgd" else {}
+    return create_optimizer_v2(groups, opt=name, lr=settings.lr, weight_decay=settings.weight_decay, **options)
+
+
+def _split_by_decay(group: dict[str, Any]) -> list[dict[str, Any]]:
+    matrices = [parameter for parameter in group["params"] if parameter.ndim > 1]
+    vectors = [parameter for parameter in group["params"] if parameter.ndim <= 1]
+    split = [{**group, "params": matrices}, {**group, "params": vectors, "weight_decay": 0.0}]
+    return [part for part in split if part["params"]]
+
+
+def build_schedule(settings: Recipe, optimizer: Optimizer, steps_per_epoch: int) -> Any:
+    """timm's cosine from lr to its floor, step by step, after a linear warm-up; a function of the step alone."""
+    from timm.scheduler import CosineLRScheduler
+
+    return CosineLRScheduler(
+        optimizer,
+        t_initial=settings.epochs * steps_per_epoch,
+        lr_min=settings.lr_floor,
+        warmup_t=settings.warmup_epochs * steps_per_epoch,
+        warmup_lr_init=min(1e-6, settings.lr),
+        t_in_epochs=False,
+    )

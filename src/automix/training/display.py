@@ -1,0 +1,154 @@
+"""What a person sees: a live bar on a terminal, plain lines elsewhere, nothing for a library call."""
+
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
+
+from automix.data import SKIPPED
+from automix.training.log import Display, learning_rate
+from automix.training.run import Run
+
+SECONDS_BETWEEN_LINES = 10  # while all files are read in search of bad ones
+LISTED = 20  # of the files that were left out
+
+
+def choose_display() -> Display:
+    """A bar if the output is a terminal, else lines."""
+    return Bar(Console(highlight=False)) if sys.stdout.isatty() else Lines(Console(soft_wrap=True, highlight=False))
+
+
+class Silent:
+    """Shows nothing."""
+
+    def reading(self, done: int, total: int) -> None: ...
+    def begin(self, run: Run) -> None: ...
+    def step(self, run: Run, metrics: dict[str, float]) -> None: ...
+    def epoch(self, run: Run, record: dict[str, Any]) -> None: ...
+    def warn(self, message: str) -> None: ...
+    def end(self, run: Run, summary: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class Lines(Silent):
+    """A line at the beginning, one for each epoch, a table at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.first_step = 0
+        self.spoke = time.monotonic()
+
+    def reading(self, done: int, total: int) -> None:
+        if time.monotonic() - self.spoke > SECONDS_BETWEEN_LINES:
+            self.spoke = time.monotonic()
+            self.console.print(f"looking for bad files: {done} of {total} images")
+
+    def begin(self, run: Run) -> None:
+        self.first_step = run.step
+        self.console.print(describe(run))
+        for line in list_skipped(run)[:1]:
+            self.console.print(line, markup=False)
+        if run.step:
+            self.console.print(f"resumed after step {run.step} of {run.total_steps}")
+
+    def epoch(self, run: Run, record: dict[str, Any]) -> None:
+        per_step = (run.seconds - run.seconds_before) / (run.step - self.first_step)
+        left = timedelta(seconds=round(per_step * (run.total_steps - run.step)))
+        parts = [f"epoch {record['epoch']:3d}/{run.config.settings.epochs}", f"loss {record['loss']:.3f}"]
+        networks = [name for name in record if name.endswith("_top1")]
+        parts += [f"{name.removesuffix('_top1')} {record[name]:.2f} %" for name in networks]
+        parts += [f"{record['images_per_second']:.0f} images/s", f"{left} left"]
+        self.console.print("  ".join(parts))
+
+    def warn(self, message: str) -> None:
+        self.console.print(f"warning: {message}", style="yellow")
+
+    def end(self, run: Run, summary: dict[str, Any]) -> None:
+        self.console.print(summary_table(run, summary))
+        for line in list_skipped(run):
+            self.console.print(line, markup=False)
+
+
+class Bar(Lines):
+    """The same lines above a live bar with the step's loss terms, learning rate, images/s and time left."""
+
+    def begin(self, run: Run) -> None:
+        super().begin(run)
+        self.bar = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=12),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+            # the last column takes what is left of the line, and on a narrow terminal loses its end
+            TextColumn("{task.fields[numbers]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            console=self.console,
+            transient=True,
+            expand=True,
+        )
+        self.job = self.bar.add_task("", total=run.total_steps, completed=run.step, numbers="")
+        self.bar.start()
+
+    def step(self, run: Run, metrics: dict[str, float]) -> None:
+        self.bar.update(self.job, completed=run.step, numbers=self._numbers(run, metrics))
+
+    def _numbers(self, run: Run, metrics: dict[str, float]) -> str:
+        speed = (self.bar.tasks[0].speed or 0) * run.config.settings.batch_size
+        terms = {name.removeprefix("loss_"): value for name, value in metrics.items() if name.startswith("loss_")}
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
+        return f"{speed:.0f} images/s  lr {learning_rate(run):.2g}  {shown}"
+
+    def end(self, run: Run, summary: dict[str, Any]) -> None:
+        self.bar.stop()
+        super().end(run, summary)
+
+    def close(self) -> None:
+        self.bar.stop()  # or the cursor stays hidden
+
+
+def describe(run: Run) -> str:
+    """What is about to be trained, in two lines."""
+    data, config = run.data, run.config
+    millions = sum(parameter.numel() for parameter in run.task.student.parameters()) / 1e6
+    where = f"{run.device.type}, {run.precision}" + (f", {run.among.world} processes" if run.among.world > 1 else "")
+    return (
+        f"{config.method} on {data.name}: {len(data.classes)} classes, {data.train_count} training and "
+        f"{data.test_count} test images of {data.image_size} px\n"
+        f"{config.model}, {millions:.2f} M parameters; recipe {config.recipe}, {config.settings.epochs} epochs, "
+        f"{run.total_steps} steps of {config.settings.batch_size}; {where}; {run.folder}"
+    )
+
+
+def list_skipped(run: Run) -> list[str]:
+    """What was left out, and of what: the accuracies are those on the files that could be read."""
+    files = run.data.skipped or ()
+    if not files:
+        return []
+    bad = [file.use for file in files]
+    counts = (f"{bad.count(use)} of {count} for {use}" for use, count in run.data.file_counts().items())
+    lines = [f"bad files left out: {', '.join(counts)}; all of them in {run.folder / SKIPPED}"]
+    lines += [f"  {file.complaint}" for file in files[:LISTED]]
+    return lines + ([f"  and {len(files) - LISTED} more"] if len(files) > LISTED else [])
+
+
+def summary_table(run: Run, summary: dict[str, Any]) -> Table:
+    """Accuracies by network, what the paper would report, and where things are."""
+    table = Table(show_header=True, header_style="bold", title_justify="left")
+    for column in ("test accuracy", "top-1 %", "top-5 %"):
+        table.add_column(column, justify="left" if column == "test accuracy" else "right")
+    for network in ("student", "teacher"):
+        if f"{network}_top1" in summary:
+            values = (f"{summary[f'{network}_{top}']:.2f}" for top in ("top1", "top5"))
+            table.add_row(f"{network}, last epoch", *values)
+    if "best_top1" in summary:
+        deployed = run.deployed_metric.removesuffix("_top1")
+        count = summary["epochs_in_median"]
+        table.add_row(f"{deployed}, median of the last {count}", f"{summary['median_top1_of_last_epochs']:.2f}", "")
+        table.add_row(f"{deployed}, best (epoch {summary['best_epoch']:.0f})", f"{summary['best_top1']:.2f}", "")
+    table.caption = (
+        f"{summary['steps']} steps in {timedelta(seconds=round(summary['seconds']))}; all of it in {run.folder}"
+    )
+    return table

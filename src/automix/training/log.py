@@ -1,0 +1,190 @@
+"""What a run writes down: metrics.jsonl, TensorBoard, Weights & Biases, pictures, the summary."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from automix.core.files import write_atomically, write_text
+from automix.pictures.mask_history import add_to_strip
+from automix.pictures.mixed_samples import mixed_samples
+from automix.runs.protocol import median_of_last
+from automix.training.hardware import autocast
+from automix.training.run import Run
+
+STEPS_BETWEEN_LINES = 50
+EXAMINED = 128  # test images on which masks are measured
+
+
+class Display(Protocol):
+    """What a person sees; see display.py."""
+
+    def reading(self, done: int, total: int) -> None: ...
+    def begin(self, run: Run) -> None: ...
+    def step(self, run: Run, metrics: dict[str, float]) -> None: ...
+    def epoch(self, run: Run, record: dict[str, Any]) -> None: ...
+    def warn(self, message: str) -> None: ...
+    def end(self, run: Run, summary: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class RunLog:
+    """Writes the numbers of the leading process; the others' logs do nothing."""
+
+    def __init__(self, run: Run, display: Display) -> None:
+        self.active = run.among.leads
+        self.display = display
+        self.numbers: dict[str, list[float]] = {}  # of the epoch's steps
+        self.steps = 0
+        self.start_clock()
+        self.epochs: list[dict[str, Any]] = []
+        if not self.active:
+            return
+        self.path = run.folder / "metrics.jsonl"
+        records = keep_until(self.path, run.step)
+        self.epochs = [record for record in records if record["kind"] == "epoch"]
+        self.said = {record["about"] for record in records if record["kind"] == "warning"}
+        self.file = self.path.open("a", encoding="utf-8")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.board = SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.step)
+        self.wandb = _start_wandb(run) if run.config.wandb else None
+        display.begin(run)
+
+    def step(self, run: Run, metrics: dict[str, float]) -> None:
+        """The numbers of a step: shown always, written every so many steps, averaged over the epoch."""
+        if not self.active:
+            return
+        for name, value in metrics.items():
+            self.numbers.setdefault(name, []).append(value)
+        self.steps += 1
+        self.until = time.monotonic()
+        self.display.step(run, metrics)
+        if run.step % STEPS_BETWEEN_LINES == 0:
+            self._write(run, {"kind": "step", "lr": learning_rate(run), **metrics})
+
+    def epoch(self, run: Run, epoch: int, accuracy: dict[str, float]) -> None:
+        """The means of an epoch's steps since it began (or since the run was resumed), and the test accuracy."""
+        if not self.active:
+            return
+        # each over the steps that have it: what is only there while images are mixed may end within an epoch
+        means = {name: sum(values) / len(values) for name, values in self.numbers.items()}
+        images = self.steps * run.config.settings.batch_size
+        speed = images / (self.until - self.since)
+        record = {"kind": "epoch", "epoch": epoch, "lr": learning_rate(run), "images_per_second": speed}
+        record |= {**means, **accuracy}
+        self._write(run, record)
+        self.epochs.append(record)
+        self.display.epoch(run, record)
+        self.numbers, self.steps = {}, 0
+
+    def examine(self, run: Run, record: dict[str, float]) -> None:
+        """Add to `record` what the task's mixer does to test images; say once what is wrong with it."""
+        if not (self.active and run.task.learns_to_mix):  # for the others no image need be read
+            return
+        x, y = run.data.loader.preview(EXAMINED)
+        with autocast(run.precision, run.device):
+            numbers, complaints = run.task.examine(x.to(run.device), y.to(run.device))
+        record |= numbers
+        for kind, message in complaints.items():
+            if kind not in self.said:
+                self.said.add(kind)
+                self._write(run, {"kind": "warning", "about": kind, "message": message})
+                self.display.warn(message)
+
+    def start_clock(self) -> None:
+        """From here on time is training time: neither evaluation nor pictures count for images/s."""
+        self.since = self.until = time.monotonic()
+
+    def picture(self, run: Run, epoch: int) -> None:
+        """Mixed samples and masks of a few test images, as the task mixes now."""
+        if not self.active:
+            return
+        loader = run.data.loader
+        x, y = (tensor.to(run.device) for tensor in loader.preview(8))
+        title = f"{run.config.method}, epoch {epoch}"
+        picture = mixed_samples(run.task, x, loader.mean, loader.std, title=title, y=y)
+        folder = run.folder / "pictures"
+        folder.mkdir(exist_ok=True)
+        write_atomically(folder / f"epoch-{epoch:04d}.png", picture.save)
+        every = run.epochs_between_pictures
+        add_to_strip(
+            folder / "over-time.png",
+            run.task,
+            x,
+            y,
+            loader.mean,
+            loader.std,
+            column=epoch // every,
+            columns=run.config.settings.epochs // every + 1,
+            name=f"epoch {epoch}",
+        )
+
+    def finish(self, run: Run) -> dict[str, Any]:
+        """The summary, written and shown."""
+        summary = summarise(run, self.epochs)
+        if self.active:
+            write_text(run.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+            self.display.end(run, summary)
+        return summary
+
+    def close(self) -> None:
+        if self.active:
+            self.display.close()
+            self.file.close()
+            self.board.close()
+            if self.wandb is not None:
+                self.wandb.finish()
+
+    def _write(self, run: Run, record: dict[str, Any]) -> None:
+        self.file.write(json.dumps({"step": run.step, **record}) + "\n")
+        self.file.flush()
+        numbers = {name: value for name, value in record.items() if isinstance(value, float)}
+        for name, value in numbers.items():
+            self.board.add_scalar(f"{record['kind']}/{name}", value, run.step)
+        if self.wandb is not None:
+            self.wandb.log({f"{record['kind']}/{name}": value for name, value in numbers.items()}, step=run.step)
+
+
+def learning_rate(run: Run) -> float:
+    return float(run.optimizer.param_groups[0]["lr"])
+
+
+def summarise(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last epoch's accuracies, and the paper's protocol: the median over the last ten epochs."""
+    measured = [record for record in epochs if run.deployed_metric in record]
+    summary: dict[str, Any] = {"data": run.config.data, "method": run.config.method, "model": run.config.model}
+    summary |= {"seed": run.config.seed, "steps": run.step, "seconds": round(run.seconds, 1)}
+    summary["precision"] = run.precision  # "auto" differs from machine to machine
+    if measured:
+        last = measured[-1]
+        names = [name for name in last if name.endswith(("_top1", "_top5"))]
+        summary |= {name: last[name] for name in names}
+        median, counted = median_of_last({record["epoch"]: record[run.deployed_metric] for record in measured})
+        summary |= {"median_top1_of_last_epochs": median, "epochs_in_median": counted}
+        summary |= {"best_top1": run.best["top1"], "best_epoch": run.best["epoch"]}
+    if run.data.skipped is not None:
+        summary["skipped_files"] = [file.path for file in run.data.skipped]
+    return summary
+
+
+def keep_until(path: Path, step: int) -> list[dict[str, Any]]:
+    """The records up to `step`; later ones, written after the checkpoint that is resumed, are taken off the file."""
+    if not path.exists():
+        return []
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:  # the line a killed process was writing
+            break
+        if record["step"] <= step:
+            kept.append(record)
+    write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+    return kept
+
+
+def _start_wandb(run: Run) -> Any:
+    import wandb
+
+    return wandb.init(project="automix", name=run.folder.name, dir=run.folder, config=run.config.flat())

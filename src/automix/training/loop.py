@@ -1,0 +1,140 @@
+"""The training loop. A step reads top to bottom: batch -> task -> loss -> optimizer -> task.update.
+
+The loop knows nothing of any method. All randomness is a function of (seed, step, part), so that the step number is all
+that resuming needs to know.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from automix.core.draws import step_seed
+from automix.runs.protocol import LAST
+from automix.training.accuracy import measure_accuracy
+from automix.training.hardware import autocast
+from automix.training.log import RunLog
+from automix.training.run import Run
+from automix.training.signals import Stop, Stopped
+
+
+class NotFiniteError(ArithmeticError):
+    """The loss or a gradient is NaN or infinite; raised before the optimizer has moved anything."""
+
+
+def fit(run: Run, log: RunLog, stop: Stop) -> None:
+    """Train from the run's step to the end; evaluate, draw and save on the way."""
+    run.task.train()
+    batches = run.data.loader.batches(run.step, run.total_steps)
+    if run.step == 0:
+        log.picture(run, epoch=0)
+    log.start_clock()
+    while run.step < run.total_steps:
+        log.step(run, training_step(run, batches, stop))
+        if run.step % run.steps_per_epoch == 0:
+            finish_epoch(run, log)
+        leaving = stop.agreed and run.step < run.total_steps
+        if leaving or run.checkpoint_is_due():
+            run.save_checkpoint()
+        if leaving:
+            done = f"stopped after step {run.step} of {run.total_steps}"
+            raise Stopped(f"{done}; to go on: automix train --resume --out {run.folder}", stop.signal)
+
+
+def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop) -> dict[str, float]:
+    """One step of the optimizer; returns the mean metrics over all pieces and processes."""
+    pieces = run.config.accumulate
+    run.schedule.step_update(run.step)
+    terms: list[dict[str, Tensor]] = []
+    for piece in range(pieces):
+        x, y = (tensor.to(run.device, non_blocking=True) for tensor in next(batches))
+        part = run.data.loader.plan.part(piece)
+        torch.manual_seed(step_seed(run.config.seed, run.step, part, stream="dropout"))
+        with _no_sync_until_last(run, piece):
+            with autocast(run.precision, run.device):
+                out = run.network(x, y)
+            run.scaler.scale(out.loss / pieces).backward()
+        terms.append({"loss": out.loss.detach(), **out.metrics})
+    run.scaler.unscale_(run.optimizer)
+    clip = run.config.settings.clip_grad
+    norms = gradient_norms(run.optimizer)
+    if clip is not None:
+        torch.nn.utils.clip_grads_with_norm_(run.trained, clip, norms["gradient_norm"])
+    metrics = _read(run, terms, norms, stop)
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
+    run.optimizer.zero_grad()
+    run.task.update(run.step / run.total_steps)
+    run.step += 1
+    return metrics
+
+
+def gradient_norms(optimizer: Optimizer) -> dict[str, Tensor]:
+    """The norm of all gradients, and that of each named part (student, mix_block) where there are several."""
+    parts: dict[str, list[Tensor]] = {}
+    for group in optimizer.param_groups:
+        parts.setdefault(group["name"], []).extend(p.grad for p in group["params"] if p.grad is not None)
+    norms = {f"gradient_norm_{name}": torch.nn.utils.get_total_norm(gradients) for name, gradients in parts.items()}
+    total = torch.nn.utils.get_total_norm(list(norms.values()))
+    return {"gradient_norm": total, **(norms if len(norms) > 1 else {})}
+
+
+def _read(run: Run, terms: list[dict[str, Tensor]], norms: dict[str, Tensor], stop: Stop) -> dict[str, float]:
+    """The step's numbers, averaged; one exchange between processes and one read from the device a step.
+
+    Whether to stop, and whether all is finite, is decided on these averages, so that all processes decide alike.
+    """
+    means = {name: torch.stack([piece[name].float() for piece in terms]).mean() for name in terms[0]}
+    means |= {name: norm.float() for name, norm in norms.items()}
+    means["stop"] = means["loss"].new_tensor(float(stop.asked))
+    values = run.among.mean(torch.stack(list(means.values()))).tolist()
+    metrics = dict(zip(means, values, strict=True))
+    stop.agreed = metrics.pop("stop") > 0
+    if bad := not_finite(metrics, run.scaler):
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        named = " and ".join(bad)
+        raise NotFiniteError(f"step {run.step}: {named} not finite ({numbers}); the weights are those before this step")
+    return metrics
+
+
+def not_finite(metrics: dict[str, float], scaler: torch.amp.GradScaler) -> list[str]:
+    """The names of what must stop the run, the loss terms and gradients that are NaN or infinite; mostly none.
+
+    With fp16 an infinite gradient is ordinary: the scaler leaves the step out and halves its factor. Where the factor
+    has fallen below 1 and the gradient is still infinite, it is so without any scaling, and would be for ever.
+    """
+    bad = [name for name, value in metrics.items() if not math.isfinite(value)]
+    gradients = [name for name in bad if name.startswith("gradient_norm")]
+    if gradients and len(gradients) == len(bad) and scaler.is_enabled() and scaler.get_scale() >= 1:
+        return []
+    return bad if "loss" in bad or gradients else []
+
+
+def _no_sync_until_last(run: Run, piece: int) -> AbstractContextManager[None]:
+    """Gradients are exchanged between processes once a step, with its last piece."""
+    if isinstance(run.network, DistributedDataParallel) and piece + 1 < run.config.accumulate:
+        return run.network.no_sync()
+    return nullcontext()
+
+
+def finish_epoch(run: Run, log: RunLog) -> None:
+    """Evaluate, log a line, keep the best, draw."""
+    epoch, epochs = run.step // run.steps_per_epoch, run.config.settings.epochs
+    accuracy: dict[str, float] = {}
+    if epoch % run.config.eval_every == 0 or epoch > epochs - LAST:
+        test = run.data.loader.test_batches()
+        accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.among)
+        log.examine(run, accuracy)
+    log.epoch(run, epoch, accuracy)
+    if accuracy and accuracy[run.deployed_metric] > run.best["top1"]:
+        run.best = {"top1": accuracy[run.deployed_metric], "epoch": epoch}
+        run.save_classifier("best", accuracy)
+    if epoch == epochs:
+        run.save_classifier("last", accuracy)
+    if epoch % run.epochs_between_pictures == 0:
+        log.picture(run, epoch)
+    log.start_clock()

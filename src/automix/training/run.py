@@ -1,0 +1,140 @@
+"""A run: what is trained, where it stands, and its folder.
+
+config.yaml              all settings; `automix train --config` repeats the run
+checkpoint.safetensors   everything --resume needs; checkpoint-previous.safetensors is there in case it is damaged
+last.safetensors         the classifier after the last epoch, complete by itself
+best.safetensors         the one with the highest test accuracy: chosen on test data, so never a result to report
+metrics.jsonl            a line of numbers every so many steps and after every epoch; tensorboard/ has the same
+skipped.json             the files left out with --bad-data skip, and why
+pictures/                mixed samples and their masks, by epoch and over time
+summary.json             the end of the story
+"""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from automix._version import __version__
+from automix.data import Data
+from automix.methods.automix.block_file import save_mix_block
+from automix.methods.automix.mix_block import MixBlock
+from automix.runs.checkpoint import NAME, read_checkpoint, restore, save_checkpoint
+from automix.runs.classifier import Card, save_classifier
+from automix.runs.config import TrainConfig
+from automix.tasks.task import Task
+from automix.training.distributed import Processes
+from automix.training.hardware import Precision
+
+
+@dataclass
+class Run:
+    """The state of a training run."""
+
+    config: TrainConfig
+    among: Processes
+    data: Data
+    device: torch.device
+    precision: Precision
+    task: Task
+    network: nn.Module  # the task, or the task under DistributedDataParallel
+    optimizer: Optimizer
+    schedule: Any
+    scaler: torch.amp.GradScaler
+    step: int = 0
+    best: dict[str, float] = field(default_factory=lambda: {"top1": -1.0, "epoch": 0})
+    seconds_before: float = 0.0  # of training in earlier sessions
+    started: float = field(default_factory=time.monotonic)
+    _saved: float = field(default_factory=time.monotonic)
+
+    @property
+    def folder(self) -> Path:
+        return self.config.folder
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.data.loader)
+
+    @property
+    def total_steps(self) -> int:
+        return self.config.settings.epochs * self.steps_per_epoch
+
+    @property
+    def epochs_between_pictures(self) -> int:
+        """Ten or so pictures a run, and one before it."""
+        return max(1, self.config.settings.epochs // 10)
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    @property
+    def deployed_metric(self) -> str:
+        """The accuracy of what `deploy` returns."""
+        return "student_top1" if self.task.teacher is None else "teacher_top1"
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+    def checkpoint_is_due(self) -> bool:
+        """By this process's clock, and at the end."""
+        minutes = (time.monotonic() - self._saved) / 60
+        return self.step == self.total_steps or minutes >= self.config.checkpoint_minutes
+
+    def save_checkpoint(self) -> None:
+        """Written by the leading process; the others only note the time."""
+        if self.among.leads:
+            facts = {"step": self.step, "best": self.best, "seconds": self.seconds, "card": self.card({}).to_json()}
+            save_checkpoint(self.folder / NAME, self.task, self.optimizer, self.scaler, facts, self.precision)
+        self._saved = time.monotonic()
+
+    def load_checkpoint(self) -> None:
+        saved = read_checkpoint(self.folder / NAME)
+        facts = saved.facts
+        check_classes(saved.path, Card.from_json(facts["card"]).classes, self.data.classes)
+        restore(saved, self.task, self.optimizer, self.scaler, self.precision)
+        self.step, self.best, self.seconds_before = facts["step"], facts["best"], facts["seconds"]
+
+    def save_classifier(self, name: str, accuracy: dict[str, float]) -> None:
+        """The deployed classifier with all that is needed to use it, as NAME.safetensors."""
+        if self.among.leads:
+            save_classifier(self.folder / f"{name}.safetensors", self.task.classifier, self.card(accuracy))
+            if isinstance(block := getattr(self.task, "mix_block", None), MixBlock):
+                save_mix_block(self.folder / "mix_block.safetensors", block)  # to begin another training with
+
+    def card(self, accuracy: dict[str, float]) -> Card:
+        """What one must know to use the classifier."""
+        loader, settings = self.data.loader, self.config.settings
+        facts = {"automix": __version__, "data": self.config.data, "method": self.config.method}
+        return Card(
+            model=self.config.model,
+            model_options=dict(self.config.model_options),
+            classes=self.data.classes,
+            train_size=self.data.image_size,
+            image_size=settings.test_size or self.data.image_size,
+            crop=settings.test_crop,
+            mean=_three(loader.mean),
+            std=_three(loader.std),
+            facts={**facts, "epoch": self.step // self.steps_per_epoch, **accuracy},
+        )
+
+
+def check_classes(path: Path, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+    """The head of a network knows its classes by their places: they must be the same, in the same order."""
+    if len(before) != len(now):
+        raise ValueError(f"checkpoint {path}: has {len(before)} classes, the data {len(now)}: accepted are the same")
+    for then, today in zip(before, now, strict=True):
+        if then != today:
+            raise ValueError(
+                f"checkpoint {path}: has class {then!r} where the data has {today!r}: accepted is the same"
+            )
+
+
+def _three(values: Tensor) -> tuple[float, float, float]:
+    red, green, blue = values.tolist()
+    return red, green, blue

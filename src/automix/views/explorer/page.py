@@ -1,0 +1,109 @@
+"""The page: two pickers, lam, and two tabs, one method closely or all of them side by side. pair.py does the work.
+
+Needs Gradio; only serve.py imports this file.
+"""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from automix.views.explorer import views
+from automix.views.explorer.pair import Explorer, Picture
+from automix.views.explorer.uploads import take_upload
+
+Chosen = tuple[int | Picture, int | Picture]  # examples by their number, and uploads
+
+KEPT = (600, 3600)  # uploads that nobody read: every 600 s, those older than 3600 s are removed
+ONE, ALL = "one", "all"
+PICKED = """element.addEventListener('click', (event) => {
+  const button = event.target.closest('[data-number]');
+  if (button) trigger('select', {number: Number(button.dataset.number)});
+});"""
+
+
+def build_page(explorer: Explorer, uploads: Path) -> gr.Blocks:
+    """The page of `explorer`; Gradio puts uploads into the folder `uploads`."""
+    start: Chosen = (0, 1)
+    with gr.Blocks(title="automix explore", fill_width=True, analytics_enabled=False, delete_cache=KEPT) as page:
+        chosen, tab = gr.State(start), gr.State(ONE)
+        gr.HTML(views.heading(explorer), elem_classes="am", apply_default_css=False, js_on_load=None)
+        with gr.Row():
+            with gr.Column(scale=5, min_width=320):
+                sides = [_side(explorer, side, start) for side in (0, 1)]
+            with gr.Column(scale=9, min_width=320):
+                with gr.Group(elem_id="am-lam"):
+                    lam = gr.Slider(0, 1, 0.5, step=0.01, label="λ: the share of the first image", buttons=[])
+                with gr.Tabs():
+                    with gr.Tab("One method", id=ONE) as first:
+                        method = gr.Dropdown(explorer.methods(), value=explorer.method, label="Method")
+                        one = gr.HTML(elem_classes="am", elem_id="am-one", apply_default_css=False, js_on_load=None)
+                    with gr.Tab("All methods side by side", id=ALL) as second:
+                        every = gr.HTML(elem_classes="am", elem_id="am-all", apply_default_css=False, js_on_load=None)
+
+        def show(chosen: Chosen, lam: float | None, method: str, tab: str) -> tuple[Any, Any]:
+            pair = explorer.pair(*(views.picture_of(explorer, which) for which in chosen))
+            share = min(max(lam or 0.0, 0.0), 1.0)  # nothing stands in the box while a number is typed
+            if tab == ONE:
+                return views.one_method(explorer, pair, method, share), gr.skip()
+            return gr.skip(), views.all_methods(explorer, pair, share)
+
+        # One event at a time, and of many moves of the slider the last: whoever drags sees where the finger is now.
+        quiet: dict[str, Any] = {
+            "show_progress": "hidden",
+            "api_visibility": "private",
+            "concurrency_limit": 1,
+            "concurrency_id": "explore",
+        }
+        inputs, outputs = [chosen, lam, method, tab], [one, every]
+        for trigger in (lam.input, method.input):
+            trigger(show, inputs, outputs, trigger_mode="always_last", **quiet)
+        for this, name in ((first, ONE), (second, ALL)):
+            this.select(lambda name=name: name, None, tab, **quiet).then(show, inputs, outputs, **quiet)
+        page.load(show, inputs, outputs, **quiet)
+        for side, (shown, button) in enumerate(sides):
+            pick, take = _choosing(explorer, side, uploads)
+            shown.select(pick, chosen, [chosen, shown], **quiet).then(show, inputs, outputs, **quiet)
+            taken = button.upload(take, [chosen, button], [chosen, shown], preprocess=False, **quiet)
+            taken.then(show, inputs, outputs, **quiet)
+    return page
+
+
+def _side(explorer: Explorer, side: int, chosen: Chosen) -> tuple[gr.HTML, gr.UploadButton]:
+    with gr.Group(elem_id=f"am-side-{side}"):
+        shown = gr.HTML(
+            views.picker(explorer, side, chosen[side]),
+            elem_classes="am",
+            apply_default_css=False,
+            js_on_load=PICKED,
+            padding=True,
+        )
+        button = gr.UploadButton("Upload an image", file_types=["image"], size="sm")
+    return shown, button
+
+
+def _choosing(explorer: Explorer, side: int, uploads: Path) -> tuple[Any, Any]:
+    """What happens when an example is picked for a side, and when an image is uploaded for it."""
+
+    def put(chosen: Chosen, what: int | Picture, complaint: str = "") -> tuple[Chosen, str]:
+        changed: Chosen = (what, chosen[1]) if side == 0 else (chosen[0], what)
+        return changed, views.picker(explorer, side, what, complaint)
+
+    def pick(chosen: Chosen, event: gr.EventData) -> tuple[Chosen, str]:
+        number = event.number
+        if not isinstance(number, int) or not 0 <= number < len(explorer.examples):
+            return put(chosen, chosen[side])
+        return put(chosen, number)
+
+    def take(chosen: Chosen, upload: dict[str, Any] | None) -> tuple[Chosen, str]:
+        try:
+            return put(chosen, take_upload(explorer, upload, uploads))
+        except ValueError as error:
+            return put(chosen, chosen[side], str(error))
+
+    return pick, take
+
+
+def style() -> str:
+    return files("automix.views.explorer").joinpath("style.css").read_text(encoding="utf-8")
