@@ -175,10 +175,10 @@ def _plot_growth(rows: Any, names: list[str], path: Path) -> None:
     figure, axes = new_figure(9, 3.6, ncols=2, sharey=True)
     for axis, kind, label in zip(axes, ("batch", "px"), ("images in a batch (32 px)", "px (batch of 50)"), strict=True):
         at = [a for k, a, _ in rows if k == kind]
-        for name, colour in zip(names[1:], (ORANGE, BLUE, GREEN), strict=True):
+        for name, color in zip(names[1:], (ORANGE, BLUE, GREEN), strict=True):
             cells = [row[name] for k, _, row in rows if k == kind]
-            axis.plot(at, [cell["time"][1] for cell in cells], "o-", color=colour, label=f"{name}, time")
-            axis.plot(at, [cell["memory"] for cell in cells], "s--", color=colour, label=f"{name}, memory")
+            axis.plot(at, [cell["time"][1] for cell in cells], "o-", color=color, label=f"{name}, time")
+            axis.plot(at, [cell["memory"] for cell in cells], "s--", color=color, label=f"{name}, memory")
         axis.set_xlabel(label)
         axis.axhline(1, color="#888888", linewidth=1)
     axes[0].set_ylabel("multiple of Mixup")

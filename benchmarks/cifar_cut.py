@@ -44,7 +44,7 @@ def training_steps(task: automix.Task, loader: MemoryLoader, steps: int) -> Iter
 
 @torch.no_grad()
 def accuracy(model: nn.Module, loader: MemoryLoader, test: ImageSet) -> float:
-    """Per cent of `test` that `model` gets right."""
+    """Percent of `test` that `model` gets right."""
     model.eval()
-    answers = torch.cat([model(loader.normalise(images)).argmax(dim=1) for images in test.images.split(500)])
+    answers = torch.cat([model(loader.normalize(images)).argmax(dim=1) for images in test.images.split(500)])
     return 100 * int((answers == test.labels).sum()) / len(test)

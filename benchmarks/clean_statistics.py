@@ -13,7 +13,7 @@ from torch.optim.swa_utils import update_bn
 
 from automix.training.accuracy import measure_accuracy
 from automix.training.build import build_data
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 from automix.training.hardware import autocast, choose_precision
 from automix.training.load import load_task
 
@@ -21,15 +21,15 @@ CPU = torch.device("cpu")
 
 
 def compare(folder: Path) -> tuple[str, float, float]:
-    """The method, and the teacher's accuracies in per cent."""
+    """The method, and the teacher's accuracies in percent."""
     task, _, config = load_task(folder)
     if task.teacher is None:
         raise ValueError(f"{folder}: it has no teacher; accepted are runs of automix, or with --ema")
     precision = choose_precision(config.precision, config.settings.mixed_precision, CPU)
-    loader = build_data(config, Processes()).loader
+    loader = build_data(config, World()).loader
 
     def accuracy() -> float:
-        return measure_accuracy(task, loader.test_batches(), CPU, precision, Processes())["teacher_top1"]
+        return measure_accuracy(task, loader.test_batches(), CPU, precision, World())["teacher_top1"]
 
     before = accuracy()
     with autocast(precision, CPU):

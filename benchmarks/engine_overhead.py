@@ -5,7 +5,7 @@
 The engine's step adds the schedule, the seeds, the check that all is finite, the metrics and the log. None of it
 depends on the images, so it is measured where a step is short: on batches of 4 images of 8 px, engine and bare loop in
 turns, as a difference in milliseconds. That is then set against a bare step of 100 images of 32 px. (The ratio of two
-long steps measured directly scatters by 4 per cent on a shared machine and tells nothing.)
+long steps measured directly scatters by 4 percent on a shared machine and tells nothing.)
 """
 
 import argparse
@@ -22,7 +22,7 @@ from automix.runs.config import TrainConfig
 from automix.runs.recipes import find_recipe
 from automix.training import Silent, prepare
 from automix.training.build import build_model, build_task
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 from automix.training.log import RunLog
 from automix.training.loop import training_step
 from automix.training.signals import Stop
@@ -56,7 +56,7 @@ def both(method: str, folder: Path, size: int, batch_size: int) -> tuple[Callabl
         model_options={"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]},
         settings=replace(find_recipe("quick"), epochs=1000, train_size=size, batch_size=batch_size),
     )
-    run = prepare(config, Processes(), resume=False, overwrite=False)
+    run = prepare(config, World(), resume=False, overwrite=False)
     log, stop = RunLog(run, Silent()), Stop()
     batches = run.data.loader.batches(0, run.total_steps)
 

@@ -2,9 +2,9 @@
 
     python benchmarks/frozen_teacher.py RUN [--steps 200] [--images 8] [--constant]
 
-What the classifier's loss on mixed samples comes down to, and how often it recognises one (top-1) or both (top-2) of
+What the classifier's loss on mixed samples comes down to, and how often it recognizes one (top-1) or both (top-2) of
 two test images in them at lam 0.5; Mixup's and CutMix's samples of the same pairs stand beside it, and those of masks
-that are optimised for each pair, far out of any block's reach. Without a student there is no doubt whether a difference
+that are optimized for each pair, far out of any block's reach. Without a student there is no doubt whether a difference
 is the block's.
 """
 
@@ -19,24 +19,24 @@ from torch import Tensor, nn
 from automix import AutoMix, Mixed, MixedTarget, cutmix, mixup
 from automix.core.blend import blend, mask_spread
 from automix.core.draws import step_generator
-from automix.methods.automix.diagnostics import examine
-from automix.methods.automix.diagnostics import found as recognised
+from automix.methods.automix.diagnostics import diagnose
+from automix.methods.automix.diagnostics import found as recognized
 from automix.methods.automix.mix_block import bias_for_mean
 from automix.studies.replica import BLIND
 from automix.training.build import build_data
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 from automix.training.load import load_task
 
 NO_LABELS = {"by_label": False}
 CELLS = {"smooth": False, "upsampling": "nearest"}  # each cell of the map for itself
 FORMS: dict[str, dict[str, Any]] = {
     "the paper's": {"paper": True},
-    "normalised": {"paper": True, "normalize": True, "block_lr": 0.3},
-    "normalised, exact mean": {**NO_LABELS, **CELLS, "local": False},
-    "normalised, exact mean, local": {**NO_LABELS, **CELLS},
+    "normalized": {"paper": True, "normalize": True, "block_lr": 0.3},
+    "normalized, exact mean": {**NO_LABELS, **CELLS, "local": False},
+    "normalized, exact mean, local": {**NO_LABELS, **CELLS},
     "the same, block_lr 1": BLIND,
-    "normalised, exact mean, local, smooth and bilinear": NO_LABELS,
-    "normalised, exact mean, local, by label": CELLS,
+    "normalized, exact mean, local, smooth and bilinear": NO_LABELS,
+    "normalized, exact mean, local, by label": CELLS,
     "all of it (the default)": {},
     "the default, layer 2": {"layer": 2},
     "the default, block_lr 0.1": {"block_lr": 0.1},
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--constant", action="store_true", help="the learning rate stays as it is in the first steps")
     arguments = parser.parse_args()
     trained, _, config = load_task(arguments.run)
-    loader = build_data(config, Processes()).loader
+    loader = build_data(config, World()).loader
     x, y = loader.preview(400)
     index = torch.arange(len(x)).roll(1)
     print("| samples | loss at lam 0.5 | top-1 % | top-2 % | spread at 0.5 | mean at 0.2, 0.8 |\n" + "| --- " * 6 + "|")
@@ -66,16 +66,16 @@ def main() -> None:
         task = AutoMix(trained.deploy(), **options)
         task.train()
         learn(task, loader.batches(0, arguments.steps), arguments.steps, arguments.images, arguments.constant)
-        numbers = examine(task, x, y)
+        numbers = diagnose(task, x, y)
         if name == "the paper's":
             others = {
                 "Mixup": mixup(x, y, lam=0.5, index=index),
                 "CutMix": cutmix(x, y, lam=0.5, index=index, generator=step_generator(0, 0)),
-                "a mask optimised for each pair": optimise(task.classifier, x, y, index),
+                "a mask optimized for each pair": optimize(task.classifier, x, y, index),
             }
             for other, mixed in others.items():
                 with torch.no_grad():
-                    found = [100 * hits.float().mean() for hits in recognised(task.classifier(mixed.x), mixed.target)]
+                    found = [100 * hits.float().mean() for hits in recognized(task.classifier(mixed.x), mixed.target)]
                 spread = "" if other == "CutMix" else f"{mask_spread(mixed.mask).mean():.2f}"
                 print(f"| {other} | {loss(task, mixed):.3f} | {found[0]:.1f} | {found[1]:.1f} | {spread} | |")
         values = (numbers[key] for key in ("top1_on_mixed", "top2_on_mixed"))
@@ -88,7 +88,7 @@ def main() -> None:
         )
 
 
-def optimise(classifier: nn.Module, x: Tensor, y: Tensor, index: Tensor, cells: int = 8, steps: int = 40) -> Mixed:
+def optimize(classifier: nn.Module, x: Tensor, y: Tensor, index: Tensor, cells: int = 8, steps: int = 40) -> Mixed:
     """At lam 0.5, masks of `cells` x `cells` that lower the classifier's loss on just these pairs."""
     logit = torch.zeros(len(x), cells**2, requires_grad=True)
     optimizer = torch.optim.Adam([logit], lr=0.3)

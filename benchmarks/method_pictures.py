@@ -18,7 +18,7 @@ from automix.pictures.mixed_samples import mixed_samples
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import find_recipe
 from automix.training import prepare
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 from automix.training.loop import training_step
 from automix.training.signals import Stop
 
@@ -35,7 +35,7 @@ def main(names: list[str]) -> None:
         model_options={"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]},
         settings=replace(find_recipe("quick"), epochs=8, train_size=32, test_size=32, batch_size=50),
     )
-    run = prepare(config, Processes(), resume=False, overwrite=True)
+    run = prepare(config, World(), resume=False, overwrite=True)
     batches = run.data.loader.batches(0, run.total_steps)
     run.task.train()
     for _ in range(run.total_steps):

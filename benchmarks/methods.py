@@ -114,8 +114,8 @@ def plot(rows: dict[str, tuple[float, float, float]], path: Path) -> None:
     names = list(rows)[::-1]
     low, middle, high = (torch.tensor([rows[name][i] for name in names]) for i in range(3))
     figure, axes = pyplot.subplots(figsize=(7, 0.28 * len(names) + 1), layout="constrained")
-    colours = ["#b0b0b0" if "'s " in name or "vanilla" in name else "#3b6ea5" for name in names]
-    axes.barh(names, middle, xerr=torch.stack([middle - low, high - middle]), color=colours, error_kw={"lw": 1})
+    colors = ["#b0b0b0" if "'s " in name or "vanilla" in name else "#3b6ea5" for name in names]
+    axes.barh(names, middle, xerr=torch.stack([middle - low, high - middle]), color=colors, error_kw={"lw": 1})
     axes.axvline(1, color="black", lw=0.8)
     axes.set_xlabel("time of a training step, plain step = 1 (median and quartiles)")
     for side in ("top", "right"):

@@ -4,8 +4,8 @@
 
 Three ways to start it, the same run otherwise (see cifar_cut.py), without our other changes to the paper's form:
 
-- normalised: maps normalised per image, queries of unit variance
-- raw: the maps as they are, torch's default initialisation
+- normalized: maps normalized per image, queries of unit variance
+- raw: the maps as they are, torch's default initialization
 - reference: the maps as they are, weights from N(0, 0.01), biases 0, as the reference implementation has it
 
 Spread is the standard deviation of a mask over its pixels, averaged over a batch; 0 means plain Mixup.
@@ -23,7 +23,7 @@ from automix.studies.replica import BLIND
 
 NOTHING_ELSE = {**BLIND, "local": False, "exact_mean": False}
 STARTS: dict[str, dict[str, Any]] = {
-    "normalised": {"normalize": True, **NOTHING_ELSE},
+    "normalized": {"normalize": True, **NOTHING_ELSE},
     "raw": {"normalize": False, **NOTHING_ELSE},
     "reference": {"paper": True},
 }
@@ -37,7 +37,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     train = load()[0]
     loader = MemoryLoader(train, BatchPlan(len(train), BATCH_SIZE))
-    images = loader.normalise(loader.data.images[::20])
+    images = loader.normalize(loader.data.images[::20])
     print("| start | step | spread at lam 0.2, 0.5, 0.8 | mean at lam 0.2, 0.5, 0.8 |\n| --- | --- | --- | --- |")
     for start, options in STARTS.items():
         torch.manual_seed(0)

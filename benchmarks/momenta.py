@@ -19,7 +19,7 @@ from automix.runs.config import TrainConfig
 from automix.runs.protocol import LAST, median_of_last
 from automix.studies import find_experiment
 from automix.studies.plan import Grid, plan, select
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 from automix.training.hardware import autocast
 from automix.training.loop import training_step
 from automix.training.prepare import prepare
@@ -31,12 +31,12 @@ BASES = (0.98, 0.99, 0.995, 0.998, 0.999)
 
 def prepared(out: Path) -> Run:
     (job,) = plan(select(find_experiment("replica"), ["mixup"], ["cifar"]), Grid(out, trials=1))
-    return prepare(TrainConfig.from_flat(job.values), Processes(), resume=False, overwrite=True)
+    return prepare(TrainConfig.from_flat(job.values), World(), resume=False, overwrite=True)
 
 
 @torch.no_grad()
 def accuracies(run: Run, teachers: dict[str, nn.Module]) -> dict[str, float]:
-    """Per cent of the test images."""
+    """Percent of the test images."""
     right = dict.fromkeys(teachers, 0)
     count = 0
     for x, y in run.data.loader.test_batches():

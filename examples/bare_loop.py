@@ -38,7 +38,7 @@ def train(method: str, epochs: int, seed: int, out: Path) -> None:
     train_set, test_set = load_images("digits", per_class=30)
     plan = BatchPlan(len(train_set), batch_size=100, seed=seed)
     loader = MemoryLoader(train_set, plan, padding=2, flip=False)
-    x_test, y_test = loader.normalise(test_set.images), test_set.labels
+    x_test, y_test = loader.normalize(test_set.images), test_set.labels
     model = automix.create_model("resnet18", num_classes=10, image_size=16, channels=(16, 32, 64, 128))
     task = automix.create_task(method, model, seed=seed)  # AutoMix
     optimizer = torch.optim.SGD(task.param_groups(lr=0.1), momentum=0.9, weight_decay=5e-4)  # AutoMix

@@ -21,7 +21,7 @@ from automix.data import ImageSet, load_images
 
 METHODS = {"mixup": automix.Mixup, "cutmix": automix.CutMix, "fmix": automix.FMix, "resizemix": automix.ResizeMix}
 
-NORMALISE = v2.Normalize([0.3] * 3, [0.3] * 3)
+NORMALIZE = v2.Normalize([0.3] * 3, [0.3] * 3)
 
 
 class Transformed(Dataset[tuple[Tensor, Tensor]]):
@@ -54,7 +54,7 @@ def make_loader(data: ImageSet, mix: MixTransform, workers: int, seed: int) -> D
     The loader's generator orders the images and seeds torch's default generator in every worker, anew for each epoch;
     torchvision and a transform without a generator of its own draw from that.
     """
-    transform = v2.Compose([v2.RandomCrop(16, padding=2), v2.ToDtype(torch.float32, scale=True), NORMALISE])
+    transform = v2.Compose([v2.RandomCrop(16, padding=2), v2.ToDtype(torch.float32, scale=True), NORMALIZE])
     return DataLoader(
         Transformed(data, transform),
         batch_size=50,
@@ -84,7 +84,7 @@ def train(method: str, epochs: int, workers: int, seed: int) -> float:
             schedule.step()
         print(f"epoch {epoch + 1:2d}/{epochs}  loss {loss.item():.3f}", flush=True)
     with torch.no_grad():
-        right = model.eval()(NORMALISE(test_set.images / 255)).argmax(dim=1) == test_set.labels
+        right = model.eval()(NORMALIZE(test_set.images / 255)).argmax(dim=1) == test_set.labels
     return 100 * right.float().mean().item()
 
 

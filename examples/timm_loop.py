@@ -79,7 +79,7 @@ def validate(model: nn.Module | None, data: TensorDataset) -> float:
 
 
 def as_dataset(data: ImageSet) -> TensorDataset:
-    """Enlarged to 32 px, normalised."""
+    """Enlarged to 32 px, normalized."""
     x = nn.functional.interpolate(data.images / 255, scale_factor=2)
     return TensorDataset((x - 0.3) / 0.3, data.labels)
 

@@ -17,7 +17,7 @@ from automix.data import ImageSet
 from automix.data.names import open_dataset
 from automix.evaluation.attacks import Example, attacks, draw_examples, fgsm, pgd, pixel_gradient
 from automix.evaluation.samples import Samples
-from automix.runs.classifier import Card, WithNormalisation
+from automix.runs.classifier import Card, WithNormalization
 
 EPS = 8 / 255
 
@@ -71,7 +71,7 @@ def random_weight(size: int = 6, seed: int = 5) -> Tensor:
     return torch.randn(3, size, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def grey(levels: list[int], labels: list[int]) -> Samples:
+def gray(levels: list[int], labels: list[int]) -> Samples:
     images = torch.tensor(levels, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 8, 8).contiguous()
     return Samples(ImageSet(images, torch.tensor(labels), ("dark", "bright")), 8)
 
@@ -113,7 +113,7 @@ def test_pixels_without_gradient_stay() -> None:
 @pytest.mark.parametrize("bias", [0.02, 0.05, 0.1])
 def test_a_linear_models_answer_flips_at_margin_over_l1_norm(bias: float) -> None:
     weight, x, y = random_weight(), pixels(20, low=0.4, high=0.6), torch.zeros(1, dtype=torch.int64)
-    weight -= weight.mean()  # so that grey says nothing, and the margin is about the bias
+    weight -= weight.mean()  # so that gray says nothing, and the margin is about the bias
     l1 = weight.abs().sum()
     model = TwoClasses(weight, bias=float(bias * l1))
     for one in x.split(1):
@@ -192,8 +192,8 @@ def test_a_start_depends_on_the_generator_alone_and_not_on_the_batch() -> None:
 # --- the gradient ----------------------------------------------------------------------------------------------------
 
 
-def test_the_gradient_passes_torchs_gradcheck_through_the_normalisation() -> None:
-    model = WithNormalisation(Smooth().double(), card(4))
+def test_the_gradient_passes_torchs_gradcheck_through_the_normalization() -> None:
+    model = WithNormalization(Smooth().double(), card(4))
     y = torch.tensor([0, 3])
 
     class Loss(torch.autograd.Function):
@@ -210,10 +210,10 @@ def test_the_gradient_passes_torchs_gradcheck_through_the_normalisation() -> Non
     assert torch.autograd.gradcheck(Loss.apply, pixels(2).requires_grad_())
 
 
-def test_eps_is_a_distance_of_pixels_not_of_normalised_values() -> None:
+def test_eps_is_a_distance_of_pixels_not_of_normalized_values() -> None:
     inner = Smooth().double()
     x, y = pixels(4, low=0.2, high=0.8), torch.arange(4)
-    moved = fgsm(WithNormalisation(inner, card(4)), x, y) - x
+    moved = fgsm(WithNormalization(inner, card(4)), x, y) - x
     torch.testing.assert_close(moved.abs(), torch.full_like(moved, EPS))
 
 
@@ -263,7 +263,7 @@ def in_whole_numbers(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("trainable", [True, False])
 def test_a_model_without_a_gradient_is_refused(function: Callable[[Tensor], Tensor], trainable: bool) -> None:
     model = nn.Sequential(Of(function), nn.Linear(2, 2)).requires_grad_(trainable)
-    for attack in (lambda: fgsm(model, *images()), lambda: attacks(model, grey([10, 200], [0, 1]))):
+    for attack in (lambda: fgsm(model, *images()), lambda: attacks(model, gray([10, 200], [0, 1]))):
         with pytest.raises(ValueError, match=r"^the model's answers have no gradient .* differentiable") as error:
             attack()
         assert "\n" not in str(error.value)
@@ -281,7 +281,7 @@ def noise(count: int, classes: int = 5) -> Samples:
 def test_a_gradient_that_is_not_finite_is_refused() -> None:
     model = Of(lambda mean: mean.sqrt())  # infinitely steep where everything is black
     with pytest.raises(ValueError, match="not finite for 1 of 2 images: accepted is a model with finite answers"):
-        attacks(model, grey([0, 200], [0, 1]))
+        attacks(model, gray([0, 200], [0, 1]))
 
 
 def test_a_model_of_inference_mode_is_refused() -> None:
@@ -300,7 +300,7 @@ def brightness(factor: float = 20.0) -> nn.Module:
 
 def test_errors_by_hand_over_all_images() -> None:
     """Between 127 and 128 dark becomes bright; 8 levels are added or taken away. 100 is called bright: always wrong."""
-    samples = grey([60, 125, 119, 120, 200, 130, 100], [0, 0, 0, 0, 1, 1, 1])
+    samples = gray([60, 125, 119, 120, 200, 130, 100], [0, 0, 0, 0, 1, 1, 1])
     for batch_size in (1, 3, 100):
         found = attacks(brightness(), samples, batch_size=batch_size)
         assert list(found.values) == ["clean_error", "fgsm_error", "pgd_error"]
@@ -342,15 +342,15 @@ def test_progress_counts_the_batches() -> None:
             seen.append((number, total, what))
             yield item
 
-    attacks(brightness(), grey([10] * 5, [0] * 5), batch_size=2, steps=1, track=track)
+    attacks(brightness(), gray([10] * 5, [0] * 5), batch_size=2, steps=1, track=track)
     assert seen == [(1, 3, "attacks"), (2, 3, "attacks"), (3, 3, "attacks")]
 
 
 def test_a_gradient_of_zero_is_told() -> None:
-    saturated = attacks(brightness(factor=1e4), grey([10, 20, 126, 127], [0, 0, 0, 0]))
+    saturated = attacks(brightness(factor=1e4), gray([10, 20, 126, 127], [0, 0, 0, 0]))
     assert saturated.values == {"clean_error": 0, "fgsm_error": 50, "pgd_error": 50}
     assert "the gradient is zero for 50 % of the images" in saturated.notes[1]
-    flat = attacks(Of(lambda mean: (mean * 255).round() - 127), grey([10, 126], [0, 0]))
+    flat = attacks(Of(lambda mean: (mean * 255).round() - 127), gray([10, 126], [0, 0]))
     assert "the gradient is zero for 100 % of the images" in flat.notes[1]
     assert flat.values["fgsm_error"] == 0
 
@@ -362,26 +362,26 @@ def test_twenty_steps_that_do_less_than_one_are_told() -> None:
         above = 255 * mean - 100
         return -1 - 0.2 * (above - 2).abs() + 4 * (above - 7).clamp(min=0)
 
-    found = attacks(Of(hill_before_the_mountain), grey([100], [0]))
+    found = attacks(Of(hill_before_the_mountain), gray([100], [0]))
     assert found.values == {"clean_error": 0, "fgsm_error": 100, "pgd_error": 0}
     assert found.notes[1].startswith("warning: 20 steps (PGD) do less than one (FGSM), a sign of masked gradients")
 
 
 def test_the_picture_shows_the_first_image_of_each_class() -> None:
     model = brightness()
-    found = attacks(model, grey([10, 11, 12, 130, 131], [0, 0, 0, 1, 1]), batch_size=2)
+    found = attacks(model, gray([10, 11, 12, 130, 131], [0, 0, 0, 1, 1]), batch_size=2)
     picture = found.pictures["attacks"]()
     assert picture.mode == "RGB"
     examples = [Example(label, torch.rand(3, 3, 8, 8), [label, 0, 1]) for label in (0, 1)]
     other = draw_examples(examples, ("dark", "a name much too long to be shown"), found.values, EPS, 20)
     assert other.size == picture.size  # two columns
-    assert attacks(model, grey([10, 11], [0, 0]), eps=0).pictures["attacks"]().width >= 700  # the title fits
+    assert attacks(model, gray([10, 11], [0, 0]), eps=0).pictures["attacks"]().width >= 700  # the title fits
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x, y: fgsm(brightness(), 2 * x - 1, y), "normalised inside the model"),
+        (lambda x, y: fgsm(brightness(), 2 * x - 1, y), "normalized inside the model"),
         (lambda x, y: pgd(brightness(), x + 0.5, y), "accepted are pixels in [0, 1]"),
         (lambda x, y: pgd(brightness(), x * float("nan"), y), "accepted are pixels in [0, 1]"),
         (lambda x, y: fgsm(brightness(), x[0], y), "accepted are images (N, C, H, W)"),
@@ -391,10 +391,10 @@ def test_the_picture_shows_the_first_image_of_each_class() -> None:
         (lambda x, y: pgd(brightness(), x, y, eps=-0.1), "eps=-0.1: accepted is a number from 0 to 1"),
         (lambda x, y: pgd(brightness(), x, y, steps=0), "steps=0: accepted is a whole number >= 1"),
         (lambda x, y: pgd(brightness(), x, y, step=-1), "step=-1: accepted is a number >= 0"),
-        (lambda x, y: attacks(brightness(), grey([1], [0]), eps=8), "eps=8: accepted is a number from 0 to 1"),
-        (lambda x, y: attacks(brightness(), grey([1], [0]), steps=0), "steps=0: accepted is a whole number >= 1"),
-        (lambda x, y: attacks(brightness(), grey([1], [0]), batch_size=0), "batch_size=0: accepted is a whole number"),
-        (lambda x, y: attacks(brightness(), grey([], [])), "no images: accepted are samples of one or more"),
+        (lambda x, y: attacks(brightness(), gray([1], [0]), eps=8), "eps=8: accepted is a number from 0 to 1"),
+        (lambda x, y: attacks(brightness(), gray([1], [0]), steps=0), "steps=0: accepted is a whole number >= 1"),
+        (lambda x, y: attacks(brightness(), gray([1], [0]), batch_size=0), "batch_size=0: accepted is a whole number"),
+        (lambda x, y: attacks(brightness(), gray([], [])), "no images: accepted are samples of one or more"),
         (
             lambda x, y: attacks(HandWritten(4), noise(5)),
             "gives 4 numbers, the data has 5 classes: accepted are equals",
@@ -413,7 +413,7 @@ def test_real_photos() -> None:
     _, test = open_dataset("cifar100")
     samples = Samples(test, 32).first(40)
     network = automix.create_model("resnet18", num_classes=100, image_size=32, channels=(8, 8, 16, 16))
-    model = WithNormalisation(network, card(100)).eval()
+    model = WithNormalization(network, card(100)).eval()
     found = attacks(model, samples, steps=3, batch_size=16)
     assert all(0 <= value <= 100 for _, value in found)
     x, y = next(samples.batches(40))

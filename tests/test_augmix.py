@@ -110,7 +110,7 @@ def test_lam_is_the_share_of_the_image() -> None:
     torch.testing.assert_close(some, lam.view(-1, 1, 1, 1) * x + (1 - lam.view(-1, 1, 1, 1)) * none)
 
 
-def test_normalised_images_are_mixed_as_their_pixels() -> None:
+def test_normalized_images_are_mixed_as_their_pixels() -> None:
     values, y = pixel_batch()
     mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
     x = (values - mean.view(3, 1, 1)) / std.view(3, 1, 1)

@@ -235,9 +235,9 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
     """A frozen, trained teacher scores the block's samples better after the block has learned, on pairs held fixed."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(64) % 4
-    colours = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 0, 2], [2, 2, 2]])
+    colors = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 0, 2], [2, 2, 2]])
     x = 0.3 * torch.randn(64, 3, 16, 16, generator=generator)
-    x[:, :, 4:12, 4:12] += colours[y][:, :, None, None]
+    x[:, :, 4:12, 4:12] += colors[y][:, :, None, None]
     task = AutoMix(HandWritten(num_classes=4), layer="body", gamma=0.0, mix_until=1.0)
 
     def loss_of_samples() -> float:
@@ -372,9 +372,9 @@ def test_a_block_that_was_trained_before_cuts_objects_out_from_the_first_step(tm
     save_mix_block(tmp_path / "block.safetensors", task.mix_block)
     x, y = images(1)
     again, anew = (AutoMix(task.deploy(), mix_block=block) for block in (tmp_path / "block.safetensors", None))
-    numbers, new_numbers = (other.examine(x[:384], y[:384])[0] for other in (again, anew))
+    numbers, new_numbers = (other.diagnose(x[:384], y[:384])[0] for other in (again, anew))
     assert numbers["mask_spread_at_0.5"] > 0.15 > 3 * new_numbers["mask_spread_at_0.5"]
-    assert numbers["top2_on_mixed"] > new_numbers["top2_on_mixed"] + 3  # both objects are recognised more often
+    assert numbers["top2_on_mixed"] > new_numbers["top2_on_mixed"] + 3  # both objects are recognized more often
 
 
 def test_a_ready_mix_block_must_fit() -> None:

@@ -50,20 +50,20 @@ def open_way(way: str, root: Path, **options: Any) -> Data:
     return open_data(str(root), augmentation, **{"batch_size": 1, "workers": workers, **options})
 
 
-def colours(loader: Any, x: torch.Tensor) -> torch.Tensor:
-    """The colour in the middle of each image, 0 to 255."""
+def colors(loader: Any, x: torch.Tensor) -> torch.Tensor:
+    """The color in the middle of each image, 0 to 255."""
     at = x.shape[-1] // 2
     return ((x[:, :, at, at] * loader.std + loader.mean) * 255).round().int()
 
 
 # --- files that are odd but sound ------------------------------------------------------------------------------------
 
-COLOUR = (200, 100, 50)
-GREY = (117, 117, 117)  # 30000 of 65535
+COLOR = (200, 100, 50)
+GRAY = (117, 117, 117)  # 30000 of 65535
 
 
 def png(width: int, height: int, bits: int, kind: int, rows: bytes) -> bytes:
-    """A PNG written by hand: Pillow writes no 16-bit colours, and no header that lies."""
+    """A PNG written by hand: Pillow writes no 16-bit colors, and no header that lies."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
@@ -72,13 +72,13 @@ def png(width: int, height: int, bits: int, kind: int, rows: bytes) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def plain(mode: str = "RGB", colour: Any = COLOUR, size: tuple[int, int] = (12, 10)) -> Image.Image:
-    return Image.new(mode, size, colour)
+def plain(mode: str = "RGB", color: Any = COLOR, size: tuple[int, int] = (12, 10)) -> Image.Image:
+    return Image.new(mode, size, color)
 
 
 def palette(unused: int = 0) -> Image.Image:
     image = Image.new("P", (12, 10), 1)
-    image.putpalette([9, 9, 9, *COLOUR, 0, 255, 0])
+    image.putpalette([9, 9, 9, *COLOR, 0, 255, 0])
     image.putpixel((0, 0), unused)
     return image
 
@@ -94,34 +94,34 @@ def sixteen_bits() -> Image.Image:
 
 
 def animation(format: str, **options: Any) -> bytes:
-    others = [plain(colour=(0, 0, 255)), plain(colour=(0, 255, 0))]
+    others = [plain(color=(0, 0, 255)), plain(color=(0, 255, 0))]
     return encoded(plain(), format, save_all=True, append_images=others, **options)
 
 
 SOUND: dict[str, tuple[Callable[[], bytes], tuple[int, int, int]]] = {
-    "plain.png": (lambda: encoded(plain(), "PNG"), COLOUR),
-    "cmyk.jpg": (lambda: encoded(plain("CMYK", (55, 155, 205, 0)), "JPEG", quality=100), COLOUR),
-    "cmyk.tif": (lambda: encoded(plain("CMYK", (55, 155, 205, 0)), "TIFF"), COLOUR),
-    "grey-16-bit.png": (lambda: encoded(sixteen_bits(), "PNG"), GREY),
-    "grey-16-bit.tif": (lambda: encoded(sixteen_bits(), "TIFF"), GREY),
-    "grey-16-bit.pgm": (lambda: encoded(sixteen_bits(), "PPM"), GREY),
-    "colour-16-bit.png": (
-        lambda: png(12, 10, 16, 2, (b"\0" + struct.pack(">3H", *(257 * c for c in COLOUR)) * 12) * 10),
-        COLOUR,
+    "plain.png": (lambda: encoded(plain(), "PNG"), COLOR),
+    "cmyk.jpg": (lambda: encoded(plain("CMYK", (55, 155, 205, 0)), "JPEG", quality=100), COLOR),
+    "cmyk.tif": (lambda: encoded(plain("CMYK", (55, 155, 205, 0)), "TIFF"), COLOR),
+    "gray-16-bit.png": (lambda: encoded(sixteen_bits(), "PNG"), GRAY),
+    "gray-16-bit.tif": (lambda: encoded(sixteen_bits(), "TIFF"), GRAY),
+    "gray-16-bit.pgm": (lambda: encoded(sixteen_bits(), "PPM"), GRAY),
+    "color-16-bit.png": (
+        lambda: png(12, 10, 16, 2, (b"\0" + struct.pack(">3H", *(257 * c for c in COLOR)) * 12) * 10),
+        COLOR,
     ),
-    "palette.png": (lambda: encoded(palette(), "PNG"), COLOUR),
-    "palette-transparent.png": (lambda: encoded(palette(), "PNG", transparency=0), COLOUR),
-    "palette-alphas.png": (lambda: encoded(palette(), "PNG", transparency=bytes([0, 128, 255])), COLOUR),
-    "transparent.png": (lambda: encoded(plain("RGBA", (*COLOUR, 0)), "PNG"), COLOUR),
+    "palette.png": (lambda: encoded(palette(), "PNG"), COLOR),
+    "palette-transparent.png": (lambda: encoded(palette(), "PNG", transparency=0), COLOR),
+    "palette-alphas.png": (lambda: encoded(palette(), "PNG", transparency=bytes([0, 128, 255])), COLOR),
+    "transparent.png": (lambda: encoded(plain("RGBA", (*COLOR, 0)), "PNG"), COLOR),
     "one-bit.png": (lambda: encoded(plain("1", 1), "PNG"), (255, 255, 255)),
-    "animated.gif": (lambda: animation("GIF"), COLOUR),
-    "animated.png": (lambda: animation("PNG"), COLOUR),
-    "animated.webp": (lambda: animation("WEBP", lossless=True), COLOUR),
-    "one-pixel.png": (lambda: encoded(plain(size=(1, 1)), "PNG"), COLOUR),
-    "long.png": (lambda: encoded(plain(size=(60_000, 1)), "PNG"), COLOUR),
-    "tall.png": (lambda: encoded(plain(size=(3, 20_000)), "PNG"), COLOUR),
-    "png-in-truth.jpg": (lambda: encoded(plain(), "PNG"), COLOUR),
-    "jpeg-in-truth.png": (lambda: encoded(plain(), "JPEG", quality=100), COLOUR),
+    "animated.gif": (lambda: animation("GIF"), COLOR),
+    "animated.png": (lambda: animation("PNG"), COLOR),
+    "animated.webp": (lambda: animation("WEBP", lossless=True), COLOR),
+    "one-pixel.png": (lambda: encoded(plain(size=(1, 1)), "PNG"), COLOR),
+    "long.png": (lambda: encoded(plain(size=(60_000, 1)), "PNG"), COLOR),
+    "tall.png": (lambda: encoded(plain(size=(3, 20_000)), "PNG"), COLOR),
+    "png-in-truth.jpg": (lambda: encoded(plain(), "PNG"), COLOR),
+    "jpeg-in-truth.png": (lambda: encoded(plain(), "JPEG", quality=100), COLOR),
 }
 
 
@@ -140,14 +140,14 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @every_way
 @pytest.mark.parametrize("bad_data", ["fail", "skip"])
-def test_what_is_sound_is_read_with_its_colours(way: str, bad_data: Any, odd: Path) -> None:
+def test_what_is_sound_is_read_with_its_colors(way: str, bad_data: Any, odd: Path) -> None:
     data = open_way(way, odd, batch_size=len(SOUND), bad_data=bad_data)
     assert data.skipped == (() if bad_data == "skip" else None)
     for x, y in (next(iter(data.loader.batches(0, 1))), next(iter(data.loader.test_batches()))):
         assert sorted(y.tolist()) == list(range(len(SOUND)))
-        expected = {name.replace(".", "-"): colour for name, (_, colour) in SOUND.items()}
-        for label, colour in zip(y.tolist(), colours(data.loader, x).tolist(), strict=True):
-            assert colour == pytest.approx(expected[data.classes[label]], abs=2), data.classes[label]
+        expected = {name.replace(".", "-"): color for name, (_, color) in SOUND.items()}
+        for label, color in zip(y.tolist(), colors(data.loader, x).tolist(), strict=True):
+            assert color == pytest.approx(expected[data.classes[label]], abs=2), data.classes[label]
 
 
 def test_sixteen_bits_keep_their_order(tmp_path: Path) -> None:
@@ -227,23 +227,23 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 def numbered(root: Path, count: int = 5) -> Path:
-    """Two classes of images whose grey value tells which one it is: 100 x label + 10 x number, and 5 more in test/."""
+    """Two classes of images whose gray value tells which one it is: 100 x label + 10 x number, and 5 more in test/."""
     for split, more in (("train", 0), ("test", 5)):
         for label, name in enumerate(("ant", "bee")):
             (root / split / name).mkdir(parents=True)
             for number in range(count):
                 value = 100 * label + 10 * number + more
-                plain(colour=(value,) * 3).save(root / split / name / f"{number}.png")
+                plain(color=(value,) * 3).save(root / split / name / f"{number}.png")
     return root
 
 
 def read_all(data: Data) -> list[list[tuple[int, int]]]:
-    """(grey value, label) of all images, first those of an epoch, then those of the test set."""
+    """(gray value, label) of all images, first those of an epoch, then those of the test set."""
     return [
         sorted(
             (value, label)
             for x, y in batches
-            for value, label in zip(colours(data.loader, x)[:, 0].tolist(), y.tolist(), strict=True)
+            for value, label in zip(colors(data.loader, x)[:, 0].tolist(), y.tolist(), strict=True)
         )
         for batches in (data.loader.batches(0, len(data.loader)), data.loader.test_batches())
     ]
@@ -394,14 +394,14 @@ def write_tar(path: Path, files: dict[str, bytes]) -> None:
             tar.addfile(info, io.BytesIO(content))
 
 
-def grey(value: int) -> bytes:
-    return encoded(plain(colour=(value,) * 3), "PNG")
+def gray(value: int) -> bytes:
+    return encoded(plain(color=(value,) * 3), "PNG")
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # timm's reader leaves closing to the collector
 @pytest.mark.parametrize("workers", [0, 2])
 def test_skip_in_tar_files(workers: int, tmp_path: Path) -> None:
-    files = {"ant/0.png": grey(10), "ant/1.png": b"", "ant/2.png": grey(20), "bee/0.png": grey(30), "bee/1.png": b"x"}
+    files = {"ant/0.png": gray(10), "ant/1.png": b"", "ant/2.png": gray(20), "bee/0.png": gray(30), "bee/1.png": b"x"}
     for name in ("train.tar", "val.tar"):
         write_tar(tmp_path / name, files)
     options: dict[str, Any] = {"batch_size": 1, "workers": workers}
@@ -418,7 +418,7 @@ def test_skip_in_tar_files(workers: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_skip_in_shards(workers: int, tmp_path: Path) -> None:
-    samples = {"0.png": grey(10), "0.cls": b"0", "1.png": b"", "1.cls": b"1", "2.png": grey(30), "2.cls": b"1"}
+    samples = {"0.png": gray(10), "0.cls": b"0", "1.png": b"", "1.cls": b"1", "2.png": gray(30), "2.cls": b"1"}
     for name in ("train.tar", "val.tar"):
         write_tar(tmp_path / "pets" / name, samples)
     options: dict[str, Any] = {"batch_size": 1, "workers": workers, "root": tmp_path}
@@ -494,7 +494,7 @@ def test_labels_and_pixels_are_checked_where_they_are_given(call: Callable[[], A
 )
 def test_labels_of_shards_are_checked(split: str, label: str, message: str, tmp_path: Path) -> None:
     for name in ("train", "val"):
-        files = {"0.png": grey(1), "0.cls": b"1", "1.png": grey(2), "1.cls": label.encode() if name == split else b"0"}
+        files = {"0.png": gray(1), "0.cls": b"1", "1.png": gray(2), "1.cls": label.encode() if name == split else b"0"}
         write_tar(tmp_path / "pets" / f"{name}.tar", files)
     with pytest.raises(ValueError, match=message) as error:
         open_dataset("wds/pets", tmp_path)

@@ -106,8 +106,8 @@ def oracle_temperature(logits: Tensor, labels: Tensor) -> float:
     def loss(log_temperature: float) -> float:
         scaled = rows / np.exp(log_temperature)
         top = scaled.max(axis=1)
-        normaliser = top + np.log(np.exp(scaled - top[:, None]).sum(axis=1))
-        return float((normaliser - scaled[np.arange(len(rows)), labels.numpy()]).mean())
+        normalizer = top + np.log(np.exp(scaled - top[:, None]).sum(axis=1))
+        return float((normalizer - scaled[np.arange(len(rows)), labels.numpy()]).mean())
 
     return float(np.exp(minimize_scalar(loss, bounds=(-9, 9), method="bounded", options={"xatol": 1e-9}).x))
 

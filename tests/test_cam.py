@@ -27,7 +27,7 @@ from automix.evaluation.cam import (
 from automix.evaluation.cam_panels import Tile, cam_panels, tile_grid
 from automix.evaluation.samples import Samples
 from automix.networks.feature_tap import find_tap
-from automix.runs.classifier import Card, WithNormalisation
+from automix.runs.classifier import Card, WithNormalization
 
 
 class Sequence(nn.Sequential):
@@ -265,11 +265,11 @@ def card() -> Card:
 
 @pytest.mark.parametrize("family", ["resnet", "wide_resnet"])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_normalisation_may_be_inside(method: str, family: str) -> None:
+def test_the_normalization_may_be_inside(method: str, family: str) -> None:
     model = trained_a_little(WITH_CAM[family]())
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (card().mean, card().std))
     expected = maps_and_logits(model, (images() - mean) / std, CLASSES, method, 3)
-    wrapped = maps_and_logits(WithNormalisation(model, card()), images(), CLASSES, method, 3)
+    wrapped = maps_and_logits(WithNormalization(model, card()), images(), CLASSES, method, 3)
     torch.testing.assert_close(wrapped, expected)
 
 
@@ -333,8 +333,8 @@ def test_low_is_blue_and_high_is_red() -> None:
 # --- the panel of mixed samples
 
 
-class ByColour(nn.Module):
-    """Red, green and blue are the classes; the map of a class is its colour."""
+class ByColor(nn.Module):
+    """Red, green and blue are the classes; the map of a class is its color."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -346,8 +346,8 @@ class ByColour(nn.Module):
         return self.head(self.see(x).mean(dim=(2, 3)))
 
 
-def coloured(count: int = 6, size: int = 16) -> Samples:
-    """Squares in the colour of their class, in turns."""
+def colored(count: int = 6, size: int = 16) -> Samples:
+    """Squares in the color of their class, in turns."""
     labels = torch.arange(count) % 3
     pixels = torch.zeros(count, 3, size, size, dtype=torch.uint8)
     pixels[torch.arange(count), labels, 2:9, 3:8] = 255
@@ -372,7 +372,7 @@ def test_the_panel_shows_pairs_and_names_the_top_2(monkeypatch: pytest.MonkeyPat
         calls.append((x, y, lam, index))
         return halves(x, y, lam, index)
 
-    picture = cam_panels(ByColour(), coloured(4), {"halves": spying}, lam=0.75, count=2)
+    picture = cam_panels(ByColor(), colored(4), {"halves": spying}, lam=0.75, count=2)
     ((x, y, lam, index),) = calls
     assert (float(x.min()), float(x.max()), lam) == (0, 1, 0.75)
     assert index.tolist() == [2, 3, 0, 1]
@@ -384,20 +384,20 @@ def test_the_panel_shows_pairs_and_names_the_top_2(monkeypatch: pytest.MonkeyPat
     top = [[tile.caption.split(" % ")[1] for tile in row] for row in rows[1::3]]
     assert top == [["red", "blue", "red"], ["green", "red", "green"]]
     assert [row[2].caption.split(" % ")[1] for row in rows[2::3]] == ["blue", "red"]
-    assert [row[2].colour for row in rows[2::3]] == [panels.YES] * 2  # in the mixed sample, not in the image alone
-    assert [row[0].colour for row in rows[2::3]] == [panels.NO] * 2
+    assert [row[2].color for row in rows[2::3]] == [panels.YES] * 2  # in the mixed sample, not in the image alone
+    assert [row[0].color for row in rows[2::3]] == [panels.NO] * 2
     assert picture.width > 3 * 144
     assert picture.height > 6 * 144
 
 
 def test_mixers_that_give_no_images_are_refused() -> None:
     with pytest.raises(ValueError) as error:
-        cam_panels(ByColour(), coloured(), {"odd": lambda x, y, lam, index: x[:1]})
+        cam_panels(ByColor(), colored(), {"odd": lambda x, y, lam, index: x[:1]})
     assert str(error.value) == "mixer 'odd' gives (1, 3, 16, 16): accepted are images of shape (6, 3, 16, 16)"
     with pytest.raises(ValueError, match=r"^1 images of 3 classes: accepted are 2 or more of both, to make pairs$"):
-        cam_panels(ByColour(), coloured(1), {})
+        cam_panels(ByColor(), colored(1), {})
     with pytest.raises(ValueError, match=r"^lam=1.5: accepted"):
-        cam_panels(ByColour(), coloured(), {}, lam=1.5)
+        cam_panels(ByColor(), colored(), {}, lam=1.5)
 
 
 def test_captions_that_are_too_long_are_shortened() -> None:

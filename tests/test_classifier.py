@@ -14,7 +14,7 @@ from torch import nn
 
 import automix
 from automix.runs import classifier
-from automix.runs.classifier import Card, WithNormalisation, load_classifier, save_classifier
+from automix.runs.classifier import Card, WithNormalization, load_classifier, save_classifier
 
 OPTIONS = {"channels": (8, 16, 32, 64)}
 
@@ -132,8 +132,8 @@ def test_a_runs_folder(tmp_path: Path) -> None:
     assert load_classifier(tmp_path, which="best")[1].facts == {"epoch": 7}
 
 
-def test_normalisation() -> None:
-    model = WithNormalisation(nn.Conv2d(3, 3, 1), narrow_card(mean=(0.5, 0.0, 0.25), std=(0.5, 1.0, 0.25)))
+def test_normalization() -> None:
+    model = WithNormalization(nn.Conv2d(3, 3, 1), narrow_card(mean=(0.5, 0.0, 0.25), std=(0.5, 1.0, 0.25)))
     nn.init.dirac_(model.model.weight)  # type: ignore[arg-type]
     nn.init.zeros_(model.model.bias)  # type: ignore[arg-type]
     assert model(torch.full((1, 3, 1, 1), 0.75)).flatten().tolist() == [0.5, 0.75, 2.0]
@@ -142,7 +142,7 @@ def test_normalisation() -> None:
 def test_a_card_of_somebody_else_may_say_more_and_leave_out_what_has_a_default(tmp_path: Path) -> None:
     fields = json.loads(narrow_card().to_json())
     del fields["crop"], fields["facts"]
-    save_with_card(tmp_path / "x", json.dumps({**fields, "colour": "red"}))
+    save_with_card(tmp_path / "x", json.dumps({**fields, "color": "red"}))
     assert load_classifier(tmp_path / "x")[1] == narrow_card(facts={})
 
 
@@ -162,7 +162,7 @@ def changed(**changes: Any) -> str:
         (changed(format="2"), "x: the card has format '2', of a newer automix: accepted is '1'"),
         (changed(classes=[]), r"x: classes=\(\): accepted"),
         (changed(model="resnet81"), "x: model 'resnet81' cannot be built .*is unknown"),
-        (changed(model_options={"colour": 1}), "x: model 'resnet18' cannot be built .*colour"),
+        (changed(model_options={"color": 1}), "x: model 'resnet18' cannot be built .*color"),
         (changed(model_options=[1]), r"x: model_options=\(1,\): accepted is a dictionary"),
         (changed(classes="ab"), "x: classes='ab': accepted is a tuple"),
         (changed(model=None), "x: model None cannot be built"),

@@ -112,7 +112,7 @@ def test_a_batch_is_dealt_and_collected(size: int, m: int, shape: tuple[int, int
 
 @pytest.mark.parametrize("size", [(24, 16, 16), (7, 13, 22), (2, 3, 5), (1, 8, 8)])
 def test_labels_are_what_the_pixels_show(size: tuple[int, int, int]) -> None:
-    """Images of one colour each, classes of one image each: count the colours."""
+    """Images of one color each, classes of one image each: count the colors."""
     number = size[0]
     x = torch.arange(float(number)).reshape(-1, 1, 1, 1).expand(number, 3, *size[1:]).contiguous()
     mixtures = 0.0
@@ -120,12 +120,12 @@ def test_labels_are_what_the_pixels_show(size: tuple[int, int, int]) -> None:
         mixed = automix.comixup(
             x, torch.arange(number), saliency=peaks(*size), num_classes=number, m=6, generator=step_generator(0, step)
         )
-        colours = F.one_hot(mixed.x[:, 0].long(), number).float().mean(dim=(1, 2))
-        torch.testing.assert_close(mixed.target.soft(), colours)
-        torch.testing.assert_close(mixed.target.lam, colours.diagonal())
+        colors = F.one_hot(mixed.x[:, 0].long(), number).float().mean(dim=(1, 2))
+        torch.testing.assert_close(mixed.target.soft(), colors)
+        torch.testing.assert_close(mixed.target.lam, colors.diagonal())
         own = torch.arange(float(number)).reshape(-1, 1, 1, 1)
         assert torch.equal(mixed.mask, (mixed.x[:, :1] == own).float())
-        mixtures += float((colours > 0).sum(dim=1).float().mean()) / 4
+        mixtures += float((colors > 0).sum(dim=1).float().mean()) / 4
     if number == 24:
         assert 1.5 < mixtures < 4  # images in an output
 
@@ -172,7 +172,7 @@ def test_a_prior_for_each_output() -> None:
     y, index = torch.arange(6), torch.arange(6)
     options: dict[str, Any] = {"saliency": torch.ones(6, 16, 16), "num_classes": 6, "eta": 50.0, "gamma": 0.0}
     shared = automix.comixup(x, y, index=index, generator=step_generator(0, 0), **options).target.soft()
-    assert len(shared.unique(dim=0)) == 1  # a strong prior, one for all: all show its favourite
+    assert len(shared.unique(dim=0)) == 1  # a strong prior, one for all: all show its favorite
     for_each = automix.comixup(x, y, index=index, per_sample=True, generator=step_generator(0, 0), **options)
     assert len(for_each.target.soft().unique(dim=0)) > 1
 

@@ -28,7 +28,7 @@ from automix.evaluation.corruptions.digital import (
 from automix.evaluation.corruptions.lines import gaussian_blur_lines, zoom_lines
 from automix.evaluation.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from automix.evaluation.corruptions.severities import CIFAR, IMAGENET, TINY_IMAGENET, table_for
-from automix.evaluation.corruptions.spatter import distance_to, edges, equalised, spatter
+from automix.evaluation.corruptions.spatter import distance_to, edges, equalized, spatter
 from automix.evaluation.corruptions.weather import fog, frost, plasma, sheets_of_ice, snow
 
 
@@ -41,7 +41,7 @@ def pixels(count: int = 2, height: int = 32, width: int = 32) -> Tensor:
     return torch.randint(256, (count, 3, height, width), generator=seeded(5)) / 255
 
 
-def grey(level: float, size: int = 64) -> Tensor:
+def gray(level: float, size: int = 64) -> Tensor:
     return torch.full((4, 3, size, size), level)
 
 
@@ -139,7 +139,7 @@ def test_wrong_input_is_refused() -> None:
 
 
 def test_noises_have_the_published_variance() -> None:
-    x = grey(0.4)
+    x = gray(0.4)
     assert float((gaussian_noise(x, seeded(), 0.1) - x).std()) == pytest.approx(0.1, rel=0.02)
     assert float((speckle_noise(x, seeded(), 0.2) - x).std()) == pytest.approx(0.2 * 0.4, rel=0.02)
     shot = shot_noise(x, seeded(), 50)
@@ -152,8 +152,8 @@ def test_noises_have_the_published_variance() -> None:
     assert float((salted == 0.4).float().mean()) == pytest.approx(0.9, abs=0.006)
 
 
-def test_a_grain_of_salt_has_a_colour() -> None:
-    salted = impulse_noise(grey(0.4), seeded(), 0.1) == 1
+def test_a_grain_of_salt_has_a_color() -> None:
+    salted = impulse_noise(gray(0.4), seeded(), 0.1) == 1
     assert 0 < int(salted.all(dim=1).sum()) < 0.1 * int(salted.any(dim=1).sum())
 
 
@@ -270,7 +270,7 @@ def test_a_smear_keeps_a_flat_image_and_repeats_the_border() -> None:
     x = torch.zeros(1, 1, 9, 9)
     x[..., 8] = 1
     torch.testing.assert_close(
-        smear(torch.full((2, 3, 9, 9), 0.4), torch.tensor([0.0, -77.0]), 9, 2.5), grey(0.4, 9)[:2]
+        smear(torch.full((2, 3, 9, 9), 0.4), torch.tensor([0.0, -77.0]), 9, 2.5), gray(0.4, 9)[:2]
     )
     assert float(smear(x, torch.tensor([0.0]), 6, 2)[0, 0, 4, 8]) == pytest.approx(1)
     assert float(smear(x, torch.tensor([180.0]), 6, 2)[0, 0, 4, 0]) == 0
@@ -289,16 +289,16 @@ def test_plasma_fills_the_range_and_is_rougher_the_slower_its_noise_decays() -> 
     assert roughness(1.4) > 1.5 * roughness(2) > 1.5 * roughness(3)
 
 
-def test_the_first_points_of_plasma_are_means_of_their_neighbours_and_noise() -> None:
+def test_the_first_points_of_plasma_are_means_of_their_neighbors_and_noise() -> None:
     uniform = torch.rand(3, generator=seeded()) * 2 - 1
-    centre = 1e4 * uniform[0]  # corners are 0
-    expected = torch.stack([torch.zeros(()), centre / 2 + 1e4 * uniform[1], centre / 2 + 1e4 * uniform[2], centre])
+    center = 1e4 * uniform[0]  # corners are 0
+    expected = torch.stack([torch.zeros(()), center / 2 + 1e4 * uniform[1], center / 2 + 1e4 * uniform[2], center])
     expected = (expected - expected.min()) / (expected.max() - expected.min())
     found = plasma(torch.zeros(1, 3, 1, 1), 2, 3.0, seeded())
     torch.testing.assert_close(found.flatten(), expected)
 
 
-def test_without_new_noise_plasma_is_the_mean_of_four_neighbours_on_a_torus() -> None:
+def test_without_new_noise_plasma_is_the_mean_of_four_neighbors_on_a_torus() -> None:
     clouds = plasma(torch.zeros(1, 3, 1, 1), 8, 1e9, seeded())[0, 0]  # noise on the coarsest points alone
     for half in (2, 1):
         for y in range(0, 8, half):
@@ -324,7 +324,7 @@ def test_snow_brightens_and_its_layer_falls_twice() -> None:
     torch.testing.assert_close(white, white.flip(-1, -2))
     assert float(white.mean()) > 0.05
     none = snow(x, seeded(), -9.0, 0.0, 1.25, 0.65, 14, 12, 0.8)
-    torch.testing.assert_close(none, torch.full_like(x, 0.2 * 0.5))  # grey * 1.5 + 0.5, by a fifth
+    torch.testing.assert_close(none, torch.full_like(x, 0.2 * 0.5))  # gray * 1.5 + 0.5, by a fifth
 
 
 def test_frost_is_a_cut_of_the_sheets_with_the_published_weights() -> None:
@@ -350,7 +350,7 @@ def test_frost_is_a_cut_of_the_sheets_with_the_published_weights() -> None:
 @pytest.mark.parametrize("added", [0.05, 0.3, 0.5])
 def test_brightness_is_v_of_hsv(added: float) -> None:
     x = pixels(1, 16, 16)
-    x[0, :, 0, 0], x[0, :, 0, 1] = 0.0, 0.5  # black and grey
+    x[0, :, 0, 0], x[0, :, 0, 1] = 0.0, 0.5  # black and gray
     found = brightness(x, seeded(), added).clamp(0, 1)
     for h in range(16):
         for w in range(16):
@@ -371,7 +371,7 @@ def test_saturate_is_s_of_hsv(level: tuple[float, float]) -> None:
             assert found[0, :, h, w].tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_contrast_keeps_each_images_mean_colour() -> None:
+def test_contrast_keeps_each_images_mean_color() -> None:
     images = shapes(4)
     weak = corrupt(images, "contrast", 5, generator=seeded()).float()
     mean = images.float().mean(dim=(2, 3), keepdim=True)
@@ -478,22 +478,22 @@ def test_a_weak_edge_counts_where_it_leads_to_a_strong_one() -> None:
     assert not bool(edges(alone).any())
 
 
-def test_equalising_a_histogram() -> None:
+def test_equalizing_a_histogram() -> None:
     levels = torch.tensor([[2.0, 2.0, 2.0, 2.0, 5.0, 5.0, 7.0, 9.0]]).view(1, 1, 2, 4)
     # The smallest becomes 0; the 4 others are spread: after 2, 3 and 4 of them.
     expected = [0, 0, 0, 0, 128, 128, 191, 255]
-    assert equalised(levels).flatten().tolist() == expected
-    assert equalised(torch.full((1, 1, 2, 2), 7.0)).flatten().tolist() == [7] * 4
+    assert equalized(levels).flatten().tolist() == expected
+    assert equalized(torch.full((1, 1, 2, 2), 7.0)).flatten().tolist() == [7] * 4
 
 
-def test_mud_covers_with_its_colour_and_water_brightens() -> None:
-    muddy = spatter(grey(1.0, 32), seeded(), 0.65, 0.1, 0.5, 0.68, 0.6, 1)
+def test_mud_covers_with_its_color_and_water_brightens() -> None:
+    muddy = spatter(gray(1.0, 32), seeded(), 0.65, 0.1, 0.5, 0.68, 0.6, 1)
     covered = muddy < 0.999
     share = float(covered.any(dim=1).float().mean())
     assert 0.01 < share < 0.5
     darkest = muddy.flatten(2).min(dim=2).values[0] * 255
     torch.testing.assert_close(darkest, torch.tensor([63.0, 42.0, 20.0]), atol=8, rtol=0)
-    x = grey(0.3, 32)
+    x = gray(0.3, 32)
     wet = spatter(x, seeded(), 0.65, 0.3, 1.0, 0.69, 0.5, 0)
     assert float((wet - x).min()) >= 0
     added = (wet - x).flatten(2).max(dim=2).values

@@ -28,11 +28,11 @@ class Thresholds(nn.Module):
 
     def __init__(self, classes: int) -> None:
         super().__init__()
-        self.centres = nn.Parameter((torch.arange(classes) + 0.5) / classes)
+        self.centers = nn.Parameter((torch.arange(classes) + 0.5) / classes)
 
     def forward(self, x: Tensor) -> Tensor:
         assert x.dtype == torch.float32
-        return -(x.mean(dim=(1, 2, 3)).unsqueeze(1) - self.centres).abs()
+        return -(x.mean(dim=(1, 2, 3)).unsqueeze(1) - self.centers).abs()
 
 
 class Linear(nn.Module):
@@ -46,7 +46,7 @@ class Linear(nn.Module):
         return (x - x.mean(dim=(2, 3), keepdim=True)).flatten(1) @ self.weight
 
 
-def greys(count: int = 20, classes: int = 4, size: int = 16) -> Samples:
+def grays(count: int = 20, classes: int = 4, size: int = 16) -> Samples:
     """Flat images in the middle of their class's brightness, on which `Thresholds` is always right."""
     labels = torch.arange(count) % classes
     level = ((labels + 0.5) / classes * 255).byte()
@@ -68,7 +68,7 @@ def test_brightness_makes_a_model_of_brightness_wrong_by_known_numbers() -> None
     0.1 * 255 = 25.5 leaves all in place (31 -> 56), 0.15 * 255 = 38.25 moves 31 to 69, 95 to 133, 159 to 197, and the
     brightest stays in the last class: 1 of 4 is right from severity 3 on.
     """
-    model, samples = Thresholds(4), greys()
+    model, samples = Thresholds(4), grays()
     table, _ = corruption_table(model, samples, names=["brightness", "contrast"])
     assert table.clean == 100
     assert table.top1.tolist() == [[100, 100, 25, 25, 25], [100] * 5]
@@ -191,33 +191,33 @@ def test_severities_are_stacked_and_labels_are_the_files(tmp_path: Path) -> None
             assert x.shape[-2:] == (16, 16)  # brought to the size of the samples
             return super().forward(x)
 
-    table, _ = corruption_table(Listening(4), greys(), folder=folder, names=["fog"], severities=(5, 2))
+    table, _ = corruption_table(Listening(4), grays(), folder=folder, names=["fog"], severities=(5, 2))
     assert asked[-2:] == [200, 80]
     assert table.top1.tolist() == [[25, 25]]
-    assert corruption_table(Thresholds(4), greys(), folder=folder)[0].names == NAMES
+    assert corruption_table(Thresholds(4), grays(), folder=folder)[0].names == NAMES
 
 
 def test_without_the_extra_four_the_fifteen_are_read(tmp_path: Path) -> None:
     folder = official(tmp_path / "c", BENCHMARK)
-    assert corruption_table(Thresholds(4), greys(), folder=folder)[0].names == BENCHMARK
+    assert corruption_table(Thresholds(4), grays(), folder=folder)[0].names == BENCHMARK
     np.save(folder / f"{EXTRA[0]}.npy", np.load(folder / "fog.npy"))
     with pytest.raises(
         ValueError, match=r"c: gaussian_blur.npy, spatter.npy, saturate.npy missing; accepted is names="
     ):
-        corruptions(Thresholds(4), greys(), folder=folder)
+        corruptions(Thresholds(4), grays(), folder=folder)
 
 
 def test_a_partial_folder_says_what_is_missing(tmp_path: Path) -> None:
     folder = official(tmp_path / "c", ("fog", "snow"))
     with pytest.raises(ValueError) as error:
-        corruptions(Thresholds(4), greys(), folder=folder, names=("fog", "frost"))
+        corruptions(Thresholds(4), grays(), folder=folder, names=("fog", "frost"))
     assert str(error.value) == (
         f"{folder}: frost.npy missing; accepted is names=... of what is there (snow, fog), or no folder: then all are "
         "generated"
     )
     (folder / "labels.npy").unlink()
     with pytest.raises(ValueError, match=r"labels.npy missing; accepted is a folder of CIFAR-C"):
-        corruptions(Thresholds(4), greys(), folder=folder, names=("fog",))
+        corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
 
 
 def broken(folder: Path, name: str, array: Any) -> None:
@@ -243,7 +243,7 @@ def test_broken_arrays_are_named(tmp_path: Path, name: str, array: Any, message:
     folder = official(tmp_path / "c", ("fog",))
     broken(folder, name, array)
     with pytest.raises(ValueError) as error:
-        corruptions(Thresholds(4), greys(), folder=folder, names=("fog",))
+        corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
     assert str(folder / name) in str(error.value)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
@@ -255,7 +255,7 @@ def test_files_that_are_no_arrays_are_named(tmp_path: Path, content: bytes) -> N
     whole = (folder / "fog.npy").read_bytes()
     (folder / "fog.npy").write_bytes(whole[: len(whole) // 2] if content == b"half" else content)
     with pytest.raises(ValueError, match=r"fog.npy: not an array of numpy's, or damaged \(") as error:
-        corruptions(Thresholds(4), greys(), folder=folder, names=("fog",))
+        corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
     assert "\n" not in str(error.value)
 
 
@@ -276,7 +276,7 @@ def image_files(root: Path, names: Iterable[str], folders: Iterable[str], size: 
 
 
 def test_imagenet_c_is_read_by_class_folders(tmp_path: Path) -> None:
-    samples = greys()
+    samples = grays()
     folder = image_files(tmp_path / "c", ("fog", "snow"), samples.classes)
     table, notes = corruption_table(Thresholds(4), samples, folder=folder, names=("fog", "snow"))
     # 31 + 20 s stays below 63.75 at severity 1 only; the brightest class cannot leave the range.
@@ -289,12 +289,12 @@ def test_imagenet_c_is_read_by_class_folders(tmp_path: Path) -> None:
 def test_wordnet_ids_stand_for_classes_that_have_words(tmp_path: Path) -> None:
     """Tiny-ImageNet's classes are shown by their words and numbered by their ids."""
     folder = image_files(tmp_path / "c", ("fog",), [f"n0000000{i}" for i in range(4)])
-    table, _ = corruption_table(Thresholds(4), greys(), folder=folder, names=("fog",), severities=(1,))
+    table, _ = corruption_table(Thresholds(4), grays(), folder=folder, names=("fog",), severities=(1,))
     assert table.top1.tolist() == [[100]]
 
 
 def test_other_classes_on_disk_are_refused(tmp_path: Path) -> None:
-    samples = greys()
+    samples = grays()
     folder = image_files(tmp_path / "c", ("fog",), samples.classes)
     (folder / "fog" / "3" / "dog").mkdir()
     with pytest.raises(
@@ -316,7 +316,7 @@ def test_other_classes_on_disk_are_refused(tmp_path: Path) -> None:
 
 
 def test_empty_class_folders_are_refused(tmp_path: Path) -> None:
-    samples = greys()
+    samples = grays()
     for name in samples.classes:
         (tmp_path / "fog" / "1" / name).mkdir(parents=True)
     with pytest.raises(ValueError, match=r"1: no images in it; accepted is <class>/<image>$"):
@@ -340,20 +340,20 @@ def test_empty_class_folders_are_refused(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        corruptions(Thresholds(4), greys(), **options)
+        corruptions(Thresholds(4), grays(), **options)
 
 
 def test_wrong_models_and_samples_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^the model gives 5 numbers: accepted are 4, the classes$"):
-        corruptions(Thresholds(5), greys(), names=("fog",))
+        corruptions(Thresholds(5), grays(), names=("fog",))
     with pytest.raises(ValueError, match=r"^test images of 4 px: accepted are 8 px or more$"):
-        corruptions(Thresholds(4), greys(size=4))
+        corruptions(Thresholds(4), grays(size=4))
     with pytest.raises(ValueError, match=r"^no test images: accepted are 1 or more$"):
-        corruptions(Thresholds(4), greys(count=0))
+        corruptions(Thresholds(4), grays(count=0))
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path}: no corruptions in it; accepted is a folder of")):
-        corruptions(Thresholds(4), greys(), folder=tmp_path)
+        corruptions(Thresholds(4), grays(), folder=tmp_path)
     with pytest.raises(ValueError, match=r"^names='fog': accepted is a list of names of corruptions$"):
-        corruptions(Thresholds(4), greys(), names="fog")
+        corruptions(Thresholds(4), grays(), names="fog")
 
 
 # --- real photos -----------------------------------------------------------------------------------------------------

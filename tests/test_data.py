@@ -104,9 +104,9 @@ def test_crop_and_flip_are_torchvisions() -> None:
         assert torch.equal(ours[i], TF.horizontal_flip(expected) if flip[i] else expected)
 
 
-def test_training_images_are_normalised() -> None:
+def test_training_images_are_normalized() -> None:
     data = load_images("shapes", image_size=16, per_class=100)[0]
-    pixels = MemoryLoader(data, BatchPlan(len(data), 100)).normalise(data.images)
+    pixels = MemoryLoader(data, BatchPlan(len(data), 100)).normalize(data.images)
     torch.testing.assert_close(pixels.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(pixels.std(dim=(0, 2, 3)), torch.ones(3), atol=1e-4, rtol=0)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.studies.detection import DetectionSet, Objects, evaluate_detector
-from automix.studies.detection.evaluate import Found, add, new_metric, summarise
+from automix.studies.detection.evaluate import Found, add, new_metric, summarize
 from automix.studies.detection.pictures import draw_detections
 
 pytest.importorskip("faster_coco_eval")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def precision(found: list[Found], objects: list[Objects]) -> dict[str, float]:
     metric = new_metric()
     add(metric, found, objects)
-    return summarise(metric)
+    return summarize(metric)
 
 
 def found(boxes: list[list[float]], scores: list[float], labels: list[int] | None = None) -> Found:
@@ -169,6 +169,6 @@ def test_the_picture_shows_what_is_sure_and_the_best() -> None:
     seen = []
     for answer in answers:
         picture = draw_detections([image], [answer], [shown], ["cat", "dog"])
-        colours = {colour for _, colour in picture.getcolors(2**16) or ()}
-        seen.append([colour in colours for colour in red_and_orange])
+        colors = {color for _, color in picture.getcolors(2**16) or ()}
+        seen.append([color in colors for color in red_and_orange])
     assert seen == [[True, True], [False, True], [False, False]]

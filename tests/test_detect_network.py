@@ -103,7 +103,7 @@ def test_the_first_parts_can_stay_as_they_are(freeze_at: int, frozen: tuple[str,
         assert {p.requires_grad for p in backbone.get_submodule(name).parameters()} == {name not in frozen}
 
 
-def test_image_sizes_and_normalisation_are_the_recipes_and_the_classifiers() -> None:
+def test_image_sizes_and_normalization_are_the_recipes_and_the_classifiers() -> None:
     detector: Any = create_detector(resnet(), 3, settings=SMALL, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)).eval()
     seen, _ = detector.transform([torch.full((3, 30, 40), 0.5)])
     assert seen.image_sizes == [(64, 85)]  # the last short side

@@ -51,7 +51,7 @@ def test_it_is_torchvisions(aligned: bool, sampling_ratio: int, height: int, wid
 
 
 def test_a_region_worked_out_by_hand() -> None:
-    """The map is x + 10 y. Pixel centres lie at 0.5, so the region from 1 to 3 has its bins' centres at 1 and 2."""
+    """The map is x + 10 y. Pixel centers lie at 0.5, so the region from 1 to 3 has its bins' centers at 1 and 2."""
     maps = (torch.arange(5.0) + 10 * torch.arange(5.0).view(-1, 1)).view(1, 1, 5, 5)
     pooled = roi_align(maps, torch.tensor([[0.0, 1, 1, 3, 3]]), 1.0, 2, 2, 2, True)
     torch.testing.assert_close(pooled, torch.tensor([[[[11.0, 12], [21, 22]]]]))
@@ -66,12 +66,14 @@ def test_no_regions_and_half_precision() -> None:
     torch.testing.assert_close(half.float(), roi_align(maps, rois, 1.0, 7, 7, 2, False), atol=0.03, rtol=0.03)
 
 
-@pytest.mark.skipif("not __import__('automix')._torchvision.mended()", reason="torchvision has its native operators")
+@pytest.mark.skipif(
+    "not __import__('automix')._torchvision.is_patched()", reason="torchvision has its native operators"
+)
 def test_torchvisions_pooling_uses_it_without_a_compiler() -> None:
     from torchvision.ops import MultiScaleRoIAlign
 
     pool = MultiScaleRoIAlign(["a"], output_size=2, sampling_ratio=2)
     pooled = pool({"a": torch.ones(1, 3, 4, 4)}, [torch.tensor([[0.0, 0, 16, 16]])], [(16, 16)])
     assert torch.equal(pooled, torch.ones(1, 3, 2, 2))
-    assert _torchvision.mended()
+    assert _torchvision.is_patched()
     assert getattr(sys.modules["torchvision.ops.roi_align"], "_roi_align") is roi_align  # noqa: B009

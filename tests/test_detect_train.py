@@ -60,7 +60,7 @@ def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(name: str, root: Path | None = None) -> tuple[DetectionSet, DetectionSet]:
         return draw_scenes(12), draw_scenes(4, seed=1)
 
-    for place in ("train", "data"):
+    for place in ("train", "open"):
         monkeypatch.setattr(f"automix.studies.detection.{place}.open_detection_data", opened)
 
 

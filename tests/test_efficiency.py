@@ -21,7 +21,7 @@ from automix.evaluation.efficiency import (
     ratios,
     time_in_turns,
 )
-from automix.runs.classifier import Card, WithNormalisation
+from automix.runs.classifier import Card, WithNormalization
 
 CPU = torch.device("cpu")
 
@@ -209,7 +209,7 @@ def test_the_model_and_everybodys_random_numbers_stay_as_they_were() -> None:
     assert {**first, "step_ratio": 0} == {**again, "step_ratio": 0}
 
 
-def test_the_network_is_found_inside_its_normalisation() -> None:
+def test_the_network_is_found_inside_its_normalization() -> None:
     card = Card(
         model="resnet18",
         model_options={},
@@ -220,7 +220,7 @@ def test_the_network_is_found_inside_its_normalisation() -> None:
         std=(0.2, 0.2, 0.2),
     )
     network = small()
-    inside, bare = cost(WithNormalisation(network, card), "automix"), cost(network, "automix")
+    inside, bare = cost(WithNormalization(network, card), "automix"), cost(network, "automix")
     assert {**inside, "step_ratio": 0} == {**bare, "step_ratio": 0}
 
 

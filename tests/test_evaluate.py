@@ -63,16 +63,16 @@ def test_the_accuracy_is_the_one_that_training_told(run: Path) -> None:
     assert found["top5"] == pytest.approx(told["teacher_top5"], abs=1e-4)
 
 
-def test_without_boxes_localisation_is_left_out_of_all_and_refused_by_name(
+def test_without_boxes_localization_is_left_out_of_all_and_refused_by_name(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     assert cli.run(["train", str(photos), *TINY.split(), "--method", "mixup", "--out", str(run)]) == 0
-    assert cli.run(f"evaluate {run} --on localisation".split()) == 2
+    assert cli.run(f"evaluate {run} --on localization".split()) == 2
     assert "boxes" in capsys.readouterr().err
     assert cli.run(f"evaluate {run} --on accuracy all --images 12".split()) == 0
-    assert "localisation: left out, the data has no boxes" in capsys.readouterr().err
-    assert list(read_results(run / "evaluation")) == [name for name in EVALUATORS if name != "localisation"]
+    assert "localization: left out, the data has no boxes" in capsys.readouterr().err
+    assert list(read_results(run / "evaluation")) == [name for name in EVALUATORS if name != "localization"]
 
 
 def test_a_network_of_timm_by_name(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +149,10 @@ def test_samples_come_in_order_and_spread_over_the_classes() -> None:
     ("shape", "size", "crop", "box", "expected"),
     [
         ((32, 32), 32, 1.0, [1, 2, 3, 4], [1, 2, 3, 4]),
-        ((64, 32), 32, 1.0, [16, 0, 48, 32], [0, 0, 32, 32]),  # the centre of a wide image
+        ((64, 32), 32, 1.0, [16, 0, 48, 32], [0, 0, 32, 32]),  # the center of a wide image
         ((64, 32), 32, 1.0, [0, 0, 32, 16], [0, 0, 16, 16]),  # half of it is cut off
         ((10, 20), 5, 1.0, [0, 0, 10, 20], [0, 0, 5, 5]),
-        ((100, 100), 80, 0.8, [10, 10, 90, 90], [0, 0, 80, 80]),  # resized to 100, the centre of 80
+        ((100, 100), 80, 0.8, [10, 10, 90, 90], [0, 0, 80, 80]),  # resized to 100, the center of 80
     ],
 )
 def test_boxes_follow_the_image(

@@ -38,7 +38,7 @@ def printed(label: str) -> dict[str, Numbers]:
 
 
 def _plain(cell: str) -> str:
-    """Without bold, colours, rules and marks."""
+    """Without bold, colors, rules and marks."""
     cell = re.sub(r"\\(rowcolor|hline|bottomrule|toprule)(\{\w+\})?", "", cell)
     cell = re.sub(r"\$\^(\*|\\dag)\$", "", cell)
     while (inner := re.sub(r"\\(bf|blue|gray|gbf|gfn|green|fn)\{([^{}]*)\}", r"\2", cell)) != cell:
@@ -170,7 +170,7 @@ def test_every_table_and_figure_of_the_paper_is_here_or_known_not_to_be_a_run() 
         "fig:semantic",  # diagrams
         "fig:framework",
         "fig:app_arch",
-        "fig:Visualization_ImageNet_R50_2.",  # more of the same as its neighbour
+        "fig:Visualization_ImageNet_R50_2.",  # more of the same as its neighbor
     }
     assert set(labels) - here == elsewhere
     assert here - set(labels) == {"ours"}

@@ -72,7 +72,7 @@ def test_shapes_are_larger_with_more_decay() -> None:
     for decay in (0.0, 1.0, 2.0, 3.0):
         mask = fmix(x, y, decay=decay, lam=0.5, generator=step_generator(0, 0)).mask
         borders.append(float(mask.diff(dim=2).abs().sum() + mask.diff(dim=3).abs().sum()) / 50)
-    assert borders[0] > 900  # white noise: half of the 2 * 32 * 31 neighbours differ
+    assert borders[0] > 900  # white noise: half of the 2 * 32 * 31 neighbors differ
     assert borders[3] < 120
     assert borders == sorted(borders, reverse=True)
 

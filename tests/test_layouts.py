@@ -161,7 +161,7 @@ def test_official_layouts(tmp_path: Path, name: str, folder: str, files: dict[st
     pair = open_dataset(name, tmp_path)
     assert listed(pair, root) == expected
     assert pair[0].classes == pair[1].classes
-    assert listed(open_dataset(str(root)), root) == expected  # recognised without its name
+    assert listed(open_dataset(str(root)), root) == expected  # recognized without its name
 
 
 def test_labels_follow_the_numbers_of_the_files(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_hugging_face_is_an_optional_package(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def write_shard(path: Path, samples: dict[str, tuple[int, str | None]]) -> None:
-    """Images of one grey value, and what their labels' files contain."""
+    """Images of one gray value, and what their labels' files contain."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as tar:
         for key, (value, label) in samples.items():

@@ -182,7 +182,7 @@ def test_images_in_memory_are_not_changed_and_crops_are() -> None:
     before = data.images.clone()
     plain = MemoryLoader(data, BatchPlan(60, 30), crop="none", flip=False)
     x, _ = plain.batch(0)
-    assert torch.equal(x, plain.normalise(data.images[plain.plan.indices(0)]))
+    assert torch.equal(x, plain.normalize(data.images[plain.plan.indices(0)]))
     for crop in ("pad", "resized"):
         other = MemoryLoader(data, BatchPlan(60, 30), crop=crop, flip=False)
         differs = (other.batch(0)[0] != x).flatten(1).any(dim=1)
@@ -254,7 +254,7 @@ def test_repeats_of_an_image_are_augmented_differently(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("crop", ["none", "pad", "resized"])
 def test_streamed_pixels_are_those_of_the_files(tmp_path: Path, crop: Any) -> None:
-    """An image of one colour keeps it through crops; RandomErasing and the colours are timm's."""
+    """An image of one color keeps it through crops; RandomErasing and the colors are timm's."""
     for split in ("train", "test"):
         for name, value in (("dark", 60), ("light", 180)):
             (tmp_path / split / name).mkdir(parents=True)

@@ -144,7 +144,7 @@ def test_wrong_input_is_refused_in_one_line(name: str, change: dict[str, Any], m
 
 @pytest.mark.parametrize("mode", ["batch", "elem"])
 def test_cutmix_boxes_and_labels_are_timms(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """timm draws lam and centres; with the same ones, boxes, pixels and labels must be the same."""
+    """timm draws lam and centers; with the same ones, boxes, pixels and labels must be the same."""
     x, y = batch(8, 17, 30)
     x = x.double()
     oracle = timm.data.Mixup(mixup_alpha=0, cutmix_alpha=1.0, mode=mode, label_smoothing=0.1, num_classes=5)
@@ -193,7 +193,7 @@ def test_cutmix_pastes_torchvisions_pixels() -> None:
     torch.testing.assert_close(ours.target.soft(5), oracle.transform(y, params))
 
 
-def test_cutmix_centres_cover_every_pixel_evenly() -> None:
+def test_cutmix_centers_cover_every_pixel_evenly() -> None:
     x, y = torch.zeros(2000, 1, 4, 5), torch.zeros(2000, dtype=torch.int64)
     pasted = 1 - run("cutmix", x, y, lam=torch.full((2000,), 1 - 1 / 16)).mask
     assert torch.equal(pasted.sum(dim=(1, 2, 3)), torch.ones(2000))  # a box of one pixel in each image

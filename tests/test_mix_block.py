@@ -37,7 +37,7 @@ def block(channels: int = 4, **options: Any) -> MixBlock:
 
 
 def by_hand(lam_embedding: bool = False) -> MixBlock:
-    """One channel, W_P = 1, W_Z = 4 ln 3, no biases, nothing normalised."""
+    """One channel, W_P = 1, W_Z = 4 ln 3, no biases, nothing normalized."""
     made = MixBlock(1, reduction=1, paper=True, lam_embedding=lam_embedding)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -162,7 +162,7 @@ def test_lam_embedding_makes_the_mask_depend_on_lam_and_off_does_not() -> None:
 
 
 def test_swapping_the_pair_is_not_one_minus_the_mask() -> None:
-    """The statement in the module's docstring: rows of P are normalised, and the value is the other image's."""
+    """The statement in the module's docstring: rows of P are normalized, and the value is the other image's."""
     made, (z_i, z_j) = block(smooth=False), torch.randn(2, 2, 4, 3, 3)
     forward = made(z_i, z_j, torch.tensor(0.3), (3, 3))
     swapped = made(z_j, z_i, torch.tensor(0.7), (3, 3))

@@ -1,4 +1,4 @@
-"""Accuracy on mixed samples: a classifier that reads colours, pairs counted with Python's sets, all mixers."""
+"""Accuracy on mixed samples: a classifier that reads colors, pairs counted with Python's sets, all mixers."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from automix.evaluation.mixed import LAMS, Curve, draw_curves, mixed_accuracy, m
 from automix.evaluation.mixers import Mixer, method_mixer, task_mixer
 from automix.evaluation.samples import Samples
 from automix.pictures.grid import to_pixels
-from automix.runs.classifier import Card, WithNormalisation
+from automix.runs.classifier import Card, WithNormalization
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 NEED_A_NETWORK = {
@@ -34,8 +34,8 @@ NEED_A_NETWORK = {
 ONE_IMAGE = {"vanilla", "augmix", "pixmix"}  # nobody is paired
 
 
-class Colours(nn.Module):
-    """Classes red, green, blue: how much there is of each colour; where two are equal, red before green before blue."""
+class Colors(nn.Module):
+    """Classes red, green, blue: how much there is of each color; where two are equal, red before green before blue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,8 +45,8 @@ class Colours(nn.Module):
         return x.mean(dim=(2, 3)) + self.preference
 
 
-def colours(labels: list[int]) -> Samples:
-    """An image of each class's pure colour; the blue of later images is a little darker, so that all differ."""
+def colors(labels: list[int]) -> Samples:
+    """An image of each class's pure color; the blue of later images is a little darker, so that all differ."""
     images = torch.zeros(len(labels), 3, 4, 4, dtype=torch.uint8)
     for number, label in enumerate(labels):
         images[number, label] = 255
@@ -78,13 +78,13 @@ class Recorder:
 # --- what is counted -------------------------------------------------------------------------------------------------
 
 
-def test_colours_by_hand() -> None:
-    mix, samples = Recorder(), colours([0, 1, 2] * 5)
-    curve = mixed_curves(Colours(), samples, {"mixup": mix}, lams=(0, 0.3, 0.5, 1), batch_size=6)["mixup"]
+def test_colors_by_hand() -> None:
+    mix, samples = Recorder(), colors([0, 1, 2] * 5)
+    curve = mixed_curves(Colors(), samples, {"mixup": mix}, lams=(0, 0.3, 0.5, 1), batch_size=6)["mixup"]
     pairs = [pair for pair in mix.pairs(0.5) if pair[0] != pair[1]]
     assert curve.pairs == len(pairs) < 15  # 15 images in 3 batches: some pairs are of one class
     assert curve.top1 == (100, 100, 100, 100)
-    # One colour alone: the second answer is red, or green where red is the first.
+    # One color alone: the second answer is red, or green where red is the first.
     second = {0: 1, 1: 0, 2: 0}
     at_0 = sum(second[b] == a for a, b in pairs) / len(pairs)
     at_1 = sum(second[a] == b for a, b in pairs) / len(pairs)
@@ -93,12 +93,12 @@ def test_colours_by_hand() -> None:
 
 
 def test_a_mixer_that_shows_a_stranger_is_wrong_everywhere() -> None:
-    def third_colour(pixels: Tensor, labels: Tensor, lam: float, index: Tensor) -> Tensor:
+    def third_color(pixels: Tensor, labels: Tensor, lam: float, index: Tensor) -> Tensor:
         shown = torch.zeros_like(pixels)
         shown[torch.arange(len(labels)), (3 - labels - labels[index]) % 3] = 1
         return shown
 
-    curve = mixed_curves(Colours(), colours([0, 1, 2] * 2), {"stranger": third_colour}, lams=[0.5])["stranger"]
+    curve = mixed_curves(Colors(), colors([0, 1, 2] * 2), {"stranger": third_color}, lams=[0.5])["stranger"]
     assert (curve.top1, curve.top2) == ((0,), (0,))
 
 
@@ -123,17 +123,17 @@ def test_the_counts_are_those_of_pythons_sets(batch_size: int) -> None:
 
 
 def test_values_are_means_over_the_lams_in_between() -> None:
-    samples, mixers = colours([0, 1, 2] * 5), {"mixup": method_mixer("mixup"), "clean": method_mixer("vanilla")}
-    found = mixed_accuracy(Colours(), samples, mixers, lams=(1, 0.5, 0, 0.25))
+    samples, mixers = colors([0, 1, 2] * 5), {"mixup": method_mixer("mixup"), "clean": method_mixer("vanilla")}
+    found = mixed_accuracy(Colors(), samples, mixers, lams=(1, 0.5, 0, 0.25))
     names = ("top1", "top2", "top2_at_0.5")
     assert list(found.values) == [f"{mixer}_{name}" for mixer in mixers for name in names]
     assert found.values["mixup_top2"] == found.values["mixup_top2_at_0.5"] == 100  # without the guesses at 0 and 1
     assert found.values["clean_top1"] == 100
     assert 0 < found.values["clean_top2"] < 100
-    curve = mixed_curves(Colours(), samples, {"m": method_mixer("mixup")})["m"]
+    curve = mixed_curves(Colors(), samples, {"m": method_mixer("mixup")})["m"]
     assert curve.lams == LAMS == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     assert found.notes == (f"{curve.pairs} pairs of two classes; {15 - curve.pairs} pairs of one class are left out",)
-    assert "mixup_top2_at_0.5" not in mixed_accuracy(Colours(), samples, mixers, lams=[0.4]).values
+    assert "mixup_top2_at_0.5" not in mixed_accuracy(Colors(), samples, mixers, lams=[0.4]).values
     assert Curve((0, 0.1, 0.9, 1), (1, 2, 4, 9), (0, 0, 0, 0), 1).between((1, 2, 4, 9)) == 3
 
 
@@ -143,9 +143,7 @@ def test_values_are_means_over_the_lams_in_between() -> None:
 def test_pairs_are_the_same_for_every_mixer_and_lam_and_from_the_seed() -> None:
     def recorded(seed: int) -> list[list[tuple[Tensor, Tensor, float, Tensor]]]:
         one, other = Recorder(), Recorder()
-        mixed_curves(
-            Colours(), colours([0, 1, 2] * 7), {"a": one, "b": other}, lams=(0.2, 0.7), seed=seed, batch_size=8
-        )
+        mixed_curves(Colors(), colors([0, 1, 2] * 7), {"a": one, "b": other}, lams=(0.2, 0.7), seed=seed, batch_size=8)
         return [[call for call in mix.calls if call[2] == lam] for mix in (one, other) for lam in (0.2, 0.7)]
 
     first, *others = recorded(0) + recorded(0)
@@ -160,7 +158,7 @@ def test_pairs_are_the_same_for_every_mixer_and_lam_and_from_the_seed() -> None:
 
 def test_every_image_is_mixed_once_and_with_another() -> None:
     mix = Recorder()
-    mixed_curves(Colours(), colours([0] * 4 + [1] * 8 + [2] * 9), {"mixup": mix}, lams=[0.5], batch_size=8)
+    mixed_curves(Colors(), colors([0] * 4 + [1] * 8 + [2] * 9), {"mixup": mix}, lams=[0.5], batch_size=8)
     first = torch.cat([pixels.sum(dim=1)[:, 0, 0] * 255 for pixels, *_ in mix.calls])
     assert sorted(first.round().int().tolist()) == list(range(21))
     for _, labels, _, index in mix.calls:
@@ -169,14 +167,14 @@ def test_every_image_is_mixed_once_and_with_another() -> None:
 
 
 def test_a_set_that_is_sorted_by_class_has_pairs_of_two_classes() -> None:
-    curve = mixed_curves(
-        Colours(), colours([0] * 20 + [1] * 20 + [2] * 20), {"m": method_mixer("mixup")}, batch_size=20
-    )["m"]
+    curve = mixed_curves(Colors(), colors([0] * 20 + [1] * 20 + [2] * 20), {"m": method_mixer("mixup")}, batch_size=20)[
+        "m"
+    ]
     assert 30 < curve.pairs < 55  # about two thirds
 
 
 def test_sets_that_are_read_image_by_image_have_the_same_pairs() -> None:
-    samples, mixers = colours([0] * 9 + [1] * 9 + [2] * 9), {"cutmix": method_mixer("cutmix")}
+    samples, mixers = colors([0] * 9 + [1] * 9 + [2] * 9), {"cutmix": method_mixer("cutmix")}
 
     class Streamed:
         classes = samples.classes
@@ -186,7 +184,7 @@ def test_sets_that_are_read_image_by_image_have_the_same_pairs() -> None:
             return samples.source.read(index)
 
     streamed = Samples(cast(Any, Streamed()), 4)
-    assert mixed_curves(Colours(), streamed, mixers) == mixed_curves(Colours(), samples, mixers)
+    assert mixed_curves(Colors(), streamed, mixers) == mixed_curves(Colors(), samples, mixers)
 
 
 # --- mixers ----------------------------------------------------------------------------------------------------------
@@ -239,10 +237,10 @@ def test_boxes_differ_between_samples_and_batches_but_not_over_lam() -> None:
 
 
 def test_methods_that_mean_pixels_get_pixels() -> None:
-    """Told from the batch, grey images would be black, and what a translation leaves open would be grey as well."""
-    grey = torch.full((32, 3, 16, 16), 0.5)
+    """Told from the batch, gray images would be black, and what a translation leaves open would be gray as well."""
+    gray = torch.full((32, 3, 16, 16), 0.5)
     for name in ("augmix", "pixmix"):
-        mixed = method_mixer(name)(grey, torch.arange(32), 0.3, torch.arange(32).roll(1))
+        mixed = method_mixer(name)(gray, torch.arange(32), 0.3, torch.arange(32).roll(1))
         assert mixed.min() < 0.4
 
 
@@ -259,7 +257,7 @@ def automix_task() -> automix.Task:
 
 
 @pytest.mark.parametrize("lam", [0.05, 0.3, 0.5, 1.0])
-def test_the_mixer_of_a_task_is_its_mix_on_normalised_images(lam: float) -> None:
+def test_the_mixer_of_a_task_is_its_mix_on_normalized_images(lam: float) -> None:
     task = automix_task()
     pixels, labels = next(noise(6).batches(6))
     index = torch.arange(6).roll(1)
@@ -316,13 +314,13 @@ def test_progress_counts_what_is_mixed() -> None:
             yield item
 
     mixers = {"mixup": method_mixer("mixup"), "vanilla": method_mixer("vanilla")}
-    mixed_accuracy(Colours(), colours([0, 1, 2] * 3), mixers, lams=(0, 0.5, 1), batch_size=4, track=track)
+    mixed_accuracy(Colors(), colors([0, 1, 2] * 3), mixers, lams=(0, 0.5, 1), batch_size=4, track=track)
     assert seen == [(18, "mixed samples")] * 18
 
 
 def test_the_picture_has_room_for_many_mixers() -> None:
     mixers = {"mixup": method_mixer("mixup"), "cutmix": method_mixer("cutmix")}
-    picture = mixed_accuracy(Colours(), colours([0, 1, 2] * 3), mixers, lams=(0.2, 0.5)).pictures["mixed"]()
+    picture = mixed_accuracy(Colors(), colors([0, 1, 2] * 3), mixers, lams=(0.2, 0.5)).pictures["mixed"]()
     assert (picture.mode, picture.width) == ("RGB", 1080)
     many = {f"mixer {number}": Curve((0.2, 0.5), (1.0, 2.0), (3.0, 4.0), 5) for number in range(20)}
     assert draw_curves(many).size == picture.size
@@ -330,7 +328,7 @@ def test_the_picture_has_room_for_many_mixers() -> None:
 
 def mixup_with(**options: Any) -> Callable[[], Any]:
     mixers: dict[str, Mixer] = {"m": method_mixer("mixup")}
-    return lambda: mixed_accuracy(Colours(), **{"samples": colours([0, 1]), "mixers": mixers, **options})
+    return lambda: mixed_accuracy(Colors(), **{"samples": colors([0, 1]), "mixers": mixers, **options})
 
 
 @pytest.mark.parametrize(
@@ -343,9 +341,9 @@ def mixup_with(**options: Any) -> Callable[[], Any]:
         (mixup_with(lams=[0, 1]), "lams=(0, 1): accepted are numbers from 0 to 1, at least one of them in between"),
         (mixup_with(lams=[]), "lams=(): accepted are numbers from 0 to 1, at least one of them in between"),
         (mixup_with(batch_size=1), "batch_size=1: accepted is a whole number >= 2"),
-        (mixup_with(samples=colours([1])), "1 images of 3 classes: accepted are two or more of two classes or more"),
+        (mixup_with(samples=colors([1])), "1 images of 3 classes: accepted are two or more of two classes or more"),
         (mixup_with(samples=noise(4, 1)), "4 images of 1 classes: accepted are two or more of two classes or more"),
-        (mixup_with(samples=colours([1, 1, 1])), "all images are of one class: accepted are samples of two classes"),
+        (mixup_with(samples=colors([1, 1, 1])), "all images are of one class: accepted are samples of two classes"),
         (mixup_with(samples=noise(8)), "the model gives 3 numbers, the data has 5 classes: accepted are equals"),
         (
             mixup_with(mixers={"half": lambda x, y, lam, index: x[:1]}),
@@ -379,7 +377,7 @@ def test_real_photos() -> None:
     )
     task = automix.AutoMix(network).eval()
     mixers = {"cutmix": method_mixer("cutmix"), "automix": task_mixer(task, card.mean, card.std)}
-    found = mixed_accuracy(WithNormalisation(network, card), samples, mixers, lams=(0.25, 0.5, 1), batch_size=16)
+    found = mixed_accuracy(WithNormalization(network, card), samples, mixers, lams=(0.25, 0.5, 1), batch_size=16)
     assert all(0 <= value <= 100 for _, value in found)
     assert found.notes == ("40 pairs of two classes; 0 pairs of one class are left out",)  # one image of each class
     assert found.pictures["mixed"]().width == 1080

@@ -20,7 +20,7 @@ def make(name: str) -> Task:
     return automix.create_task(name, HandWritten(), **options).train()
 
 
-def normalised(size: int = 6, height: int = 16, width: int = 16) -> Tensor:
+def normalized(size: int = 6, height: int = 16, width: int = 16) -> Tensor:
     pixels = torch.rand(size, 3, height, width, generator=torch.Generator().manual_seed(1))
     return (pixels - MEAN.view(3, 1, 1)) / STD.view(3, 1, 1)
 
@@ -44,7 +44,7 @@ def cells(picture: Image.Image, height: int, width: int) -> list[list[Tensor]]:
 
 @pytest.mark.parametrize("name", ["vanilla", "mixup", "cutmix", "automix"])
 def test_rows_are_images_partners_masks_and_mixed_samples(name: str) -> None:
-    x = normalised()
+    x = normalized()
     task = make(name)
     index = torch.tensor([5, 0, 1, 2, 3, 4])
     mixed = [task.mix(x, lam=lam, index=index) for lam in (0.3, 0.6)]
@@ -63,7 +63,7 @@ def test_rows_are_images_partners_masks_and_mixed_samples(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["automix", "mixup_or_cutmix"])
 def test_the_task_and_the_random_state_stay(name: str) -> None:
-    task, x = make(name), normalised()
+    task, x = make(name), normalized()
     before = {key: value.clone() for key, value in task.state_dict().items()}
     modes = [module.training for module in task.modules()]
     state = torch.get_rng_state()
@@ -88,7 +88,7 @@ def twin(name: str, state: dict[str, Tensor]) -> Task:
 )
 def test_at_most_eight_columns_of_about_96_px(size: tuple[int, int, int], columns: int, scale: int) -> None:
     _, height, width = size
-    picture = mixed_samples(make("mixup"), normalised(*size), MEAN, STD, lams=(0.5,))
+    picture = mixed_samples(make("mixup"), normalized(*size), MEAN, STD, lams=(0.5,))
     found = cells(picture, height, width)
     assert [len(row) for row in found] == [columns] * 4
     smallest = columns * (width * scale + GAP)
@@ -119,4 +119,4 @@ def test_rows_of_several_sizes_are_refused(rows: dict[str, Tensor]) -> None:
 
 
 def test_bfloat16_images() -> None:
-    mixed_samples(make("cutmix"), normalised().bfloat16(), MEAN, STD)
+    mixed_samples(make("cutmix"), normalized().bfloat16(), MEAN, STD)

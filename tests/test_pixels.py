@@ -31,7 +31,7 @@ def eight_bit(values: Tensor) -> Tensor:
     return (values * 255).round().to(torch.uint8)
 
 
-# --- normalised values and pixels ------------------------------------------------------------------------------------
+# --- normalized values and pixels ------------------------------------------------------------------------------------
 
 
 def test_mean_and_std_lead_back_to_the_pixels() -> None:
@@ -50,7 +50,7 @@ def test_without_them_each_channel_fills_the_range() -> None:
     assert torch.equal(scale.from_pixels(scale.to_pixels(x), like=x), x)
 
 
-def test_the_range_of_a_normalised_batch_is_close_to_the_truth() -> None:
+def test_the_range_of_a_normalized_batch_is_close_to_the_truth() -> None:
     values = draw_shapes(64, 32).images / 255
     x = (values - 0.4) / 0.3
     assert (pixel_range(x).to_pixels(x) - values).abs().max() < 0.02

@@ -40,9 +40,9 @@ def test_the_mixings_by_hand() -> None:
     # (0, 1, 2, 0.5) squared times (2, 1, 0, 1.5) inverted, halved; black in the picture is white after clipping
     product = multiply(x, picture, torch.tensor(2.0), torch.tensor(-1.0)).clamp(0, 1)
     torch.testing.assert_close(product, torch.tensor([0.0, 0.5, 1.0, 1 / 12]))
-    grey = torch.full((4,), 0.5)
-    torch.testing.assert_close(add(x, grey, torch.tensor(1.0), b), x)
-    torch.testing.assert_close(multiply(x, grey, torch.tensor(1.0), b), x)
+    gray = torch.full((4,), 0.5)
+    torch.testing.assert_close(add(x, gray, torch.tensor(1.0), b), x)
+    torch.testing.assert_close(multiply(x, gray, torch.tensor(1.0), b), x)
 
 
 def test_given_draws_decide_everything() -> None:
@@ -123,10 +123,10 @@ def test_draws_follow_their_laws() -> None:
         assert scipy.stats.kstest(sample.numpy(), law.cdf).pvalue > 1e-3
 
 
-# --- on normalised batches -------------------------------------------------------------------------------------------
+# --- on normalized batches -------------------------------------------------------------------------------------------
 
 
-def test_normalised_images_are_mixed_as_their_pixels() -> None:
+def test_normalized_images_are_mixed_as_their_pixels() -> None:
     values, y = pixel_batch()
     mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
     x = (values - mean.view(3, 1, 1)) / std.view(3, 1, 1)

@@ -51,7 +51,7 @@ def written_energy(
 
 
 @pytest.mark.parametrize("grid", [2, 3])
-@pytest.mark.parametrize(("beta", "gamma"), [(1.2, 0.5), (2.0, 1.0)], ids=["defaults", "colours count"])
+@pytest.mark.parametrize(("beta", "gamma"), [(1.2, 0.5), (2.0, 1.0)], ids=["defaults", "colors count"])
 def test_masks_have_the_least_energy_of_all(grid: int, beta: float, gamma: float) -> None:
     size, k = 12, 8 // grid
     generator = torch.Generator().manual_seed(1)
@@ -209,7 +209,7 @@ def test_moved_blocks_keep_their_pixels() -> None:
 
 
 def test_with_transport_the_mask_is_the_share_of_the_image() -> None:
-    """Images of one colour each: wherever a pixel comes from, the mask says how much of it is the image's."""
+    """Images of one color each: wherever a pixel comes from, the mask says how much of it is the image's."""
     y, index = torch.arange(6), torch.arange(6).roll(1)
     x = torch.arange(6.0).reshape(6, 1, 1, 1).expand(6, 3, 30, 32).contiguous()
     for levels in (2, 3):

@@ -10,7 +10,7 @@ from automix.cli import main as cli
 from automix.runs.config import TrainConfig
 from automix.studies.replica import CIFAR_CUT
 from automix.training import prepare
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 from automix.training.loop import training_step
 from automix.training.signals import Stop
 
@@ -37,13 +37,13 @@ def test_automix_trains_on_real_photos(line: str, tmp_path: Path) -> None:
 def test_masks_get_structure_and_follow_lam_within_500_steps(tmp_path: Path) -> None:
     """The first 500 of 5,000 steps on 20 classes x 100 images of CIFAR-100: regime (a) of docs/results/mix-block.md."""
     config = TrainConfig.from_flat({**CIFAR_CUT, "out": str(tmp_path / "run")})
-    run = prepare(config, Processes(), resume=False, overwrite=False)
+    run = prepare(config, World(), resume=False, overwrite=False)
     run.task.train()
     batches = run.data.loader.batches(0, 500)
     for _ in range(500):
         training_step(run, batches, Stop())
-    numbers, complaints = run.task.examine(*run.data.loader.preview(400))
+    numbers, mask_warnings = run.task.diagnose(*run.data.loader.preview(400))
     for lam in (0.2, 0.5, 0.8):
         assert numbers[f"mask_spread_at_{lam}"] > 0.1
         assert abs(numbers[f"mask_mean_at_{lam}"] - lam) < 0.05
-    assert not complaints
+    assert not mask_warnings

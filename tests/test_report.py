@@ -139,7 +139,7 @@ def test_the_page_of_one_run_has_everything_in_it(runs: Path, pages: dict[str, P
             assert f"{name}{number(value)}" in page.text
         for note in entry["notes"]:
             assert note in page.text
-    assert f"--on {'attacks localisation efficiency'}" in page.text
+    assert f"--on {'attacks localization efficiency'}" in page.text
     assert f"torch {torch.__version__}" in page.text
     assert (runs / "automix-0" / "config.yaml").read_text() in page.text
 
@@ -400,10 +400,10 @@ def test_pictures_fit_into_the_budget(tmp_path: Path) -> None:
         shown = [album[picture] for picture in pictures]
         assert all(one is not None and (one.width, one.height) == (400, 300) for one in shown)
         assert sum(len(one.uri) for one in shown if one) <= budget * 4 / 3 + 100
-        assert album.complaints == []
+        assert album.problems == []
     album = Album(pictures, 1000)
     assert [album[picture] is None for picture in pictures] == [True, False, True]
-    assert album.complaints == [f"{tmp_path / name}: left out here to keep the page small" for name in "02"]
+    assert album.problems == [f"{tmp_path / name}: left out here to keep the page small" for name in "02"]
     lossless = encode(busy, 10**6)
     assert lossless is not None
     (tmp_path / "a.webp").write_bytes(lossless)

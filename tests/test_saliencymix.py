@@ -40,14 +40,14 @@ def test_spectral_residual_is_numpys() -> None:
     x, _ = batch(3, 20, 28)
     x = x.double()
     for image, ours in zip(x.numpy(), spectral_residual(x).numpy(), strict=True):
-        grey = image.mean(axis=0)
-        transform = np.fft.fft2(grey - grey.mean())
+        gray = image.mean(axis=0)
+        transform = np.fft.fft2(gray - gray.mean())
         logarithm = np.log(np.abs(transform).clip(1e-6 * np.abs(transform).max()))
         residual = logarithm - scipy.ndimage.uniform_filter(logarithm, 3, mode="wrap")
         phase = np.angle(transform)
         picture = np.fft.ifft2(np.abs(transform) / np.exp(logarithm) * np.exp(residual + 1j * phase))
         theirs = scipy.ndimage.gaussian_filter(np.abs(picture) ** 2, 28 / 8, mode="constant", truncate=20)
-        np.testing.assert_allclose(ours, theirs, rtol=1e-2)  # scipy's Gaussian is normalised over whole pixels
+        np.testing.assert_allclose(ours, theirs, rtol=1e-2)  # scipy's Gaussian is normalized over whole pixels
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 16, 16), (2, 3, 1, 1), (1, 1, 2, 7)])
@@ -62,7 +62,7 @@ def test_contrast_and_brightness_do_not_matter() -> None:
 
 
 def test_objects_are_found_more_often_than_by_chance() -> None:
-    """The centre lies on the object in far more of the drawn shapes than the object's share of the pixels."""
+    """The center lies on the object in far more of the drawn shapes than the object's share of the pixels."""
     shapes = draw_shapes(480)
     center = most_salient(spectral_residual(shapes.images.float() / 255))
     on_object = (shapes.masks > 0)[torch.arange(480), center[:, 0], center[:, 1]].float().mean()
@@ -82,14 +82,14 @@ def test_boxes_are_cutmixs_at_the_partners_most_salient_pixel() -> None:
         assert torch.equal(mixed.target.lam, same.target.lam)
 
 
-def test_each_pair_has_its_own_box_labelled_after_clipping() -> None:
+def test_each_pair_has_its_own_box_labeled_after_clipping() -> None:
     places = [(4, 4), (16, 16), (27, 16)]
     x = torch.stack([chequered((32, 32), *place, 4) for place in places])
     index = torch.tensor([1, 2, 0])
     mixed = saliencymix(x, torch.arange(3), lam=0.75, index=index)
     found = most_salient(spectral_residual(x))[index].tolist()
     for mask, lam, (row, column) in zip(mixed.mask[:, 0], mixed.target.lam, found, strict=True):
-        box = np.zeros((32, 32))  # side 16 around the centre, clipped
+        box = np.zeros((32, 32))  # side 16 around the center, clipped
         box[max(0, row - 8) : row + 8, max(0, column - 8) : column + 8] = 1
         assert torch.equal(1 - mask, torch.from_numpy(box).float())
         assert float(lam) == 1 - box.mean()

@@ -43,15 +43,15 @@ def test_areas_follow_the_outlines() -> None:
     assert mean["ellipse"] == pytest.approx(0.45 * mean["disc"], rel=0.1)
 
 
-def test_colour_does_not_give_the_class_away() -> None:
-    """A linear classifier on mean and spread of the colours stays near chance."""
+def test_color_does_not_give_the_class_away() -> None:
+    """A linear classifier on mean and spread of the colors stays near chance."""
     train, test = draw_shapes(1200, 16), draw_shapes(600, 16, seed=1)
 
-    def colours(images: torch.Tensor) -> torch.Tensor:
+    def colors(images: torch.Tensor) -> torch.Tensor:
         flat = images.double().flatten(2) / 255
         return torch.cat([flat.mean(dim=2), flat.std(dim=2), torch.ones(len(flat), 1)], dim=1)
 
     one_hot = torch.nn.functional.one_hot(train.labels).double()
-    weights = torch.linalg.lstsq(colours(train.images), one_hot).solution
-    guesses = (colours(test.images) @ weights).argmax(dim=1)
+    weights = torch.linalg.lstsq(colors(train.images), one_hot).solution
+    guesses = (colors(test.images) @ weights).argmax(dim=1)
     assert (guesses == test.labels).double().mean() < 2.5 / len(CLASSES)

@@ -14,7 +14,7 @@ from automix.methods.smoothmix import SmoothMix, smoothmix
 
 
 def bell(size: tuple[int, int], center: tuple[int, int], sigma: float) -> Any:
-    """scipy's normal densities, scaled to 1 at the centre."""
+    """scipy's normal densities, scaled to 1 at the center."""
     rows, columns = (
         scipy.stats.norm.pdf(np.arange(length), middle, sigma * length) * sigma * length * np.sqrt(2 * np.pi)
         for length, middle in zip(size, center, strict=True)
@@ -23,7 +23,7 @@ def bell(size: tuple[int, int], center: tuple[int, int], sigma: float) -> Any:
 
 
 def test_a_bell_worked_out_by_hand() -> None:
-    """4 x 4 pixels, sigma half a side: the neighbour is half a sigma away, exp(-1/8) = 0.8825 of the top."""
+    """4 x 4 pixels, sigma half a side: the neighbor is half a sigma away, exp(-1/8) = 0.8825 of the top."""
     x = torch.stack([torch.ones(3, 4, 4), torch.zeros(3, 4, 4)])
     index, center = torch.tensor([1, 0]), torch.tensor([1, 2])
     mixed = smoothmix(x, torch.tensor([0, 1]), scope=(0.5, 0.5), index=index, center=center)
@@ -55,8 +55,8 @@ def test_lam_one_is_the_image_and_lam_zero_its_partner() -> None:
     assert mixed.target.lam[:4].tolist() == [1, 0, 1, 0]
 
 
-def test_a_lam_between_one_pixel_and_none_is_labelled_as_it_is() -> None:
-    """The narrowest bell covers the pixel at its centre: 1 of 256."""
+def test_a_lam_between_one_pixel_and_none_is_labeled_as_it_is() -> None:
+    """The narrowest bell covers the pixel at its center: 1 of 256."""
     x, y = batch()
     mixed = smoothmix(x, y, lam=0.9999, generator=step_generator(0, 0))
     torch.testing.assert_close(mixed.target.lam, torch.tensor(1 - 1 / 256))
@@ -64,7 +64,7 @@ def test_a_lam_between_one_pixel_and_none_is_labelled_as_it_is() -> None:
 
 
 def test_without_alpha_sigma_is_uniform_in_its_scope() -> None:
-    """At a centre in the middle the mask's mean tells sigma: what scipy solves for it is uniform in 0.25 to 0.5."""
+    """At a center in the middle the mask's mean tells sigma: what scipy solves for it is uniform in 0.25 to 0.5."""
     x, y = torch.zeros(300, 1, 15, 15), torch.zeros(300, dtype=torch.int64)
     mixed = smoothmix(x, y, center=torch.tensor([7, 7]), per_sample=True, generator=step_generator(0, 0))
     beside = mixed.mask[:, 0, 7, 6].double().numpy()  # 1 - exp(-(1 / 15)^2 / (2 sigma^2))
@@ -78,7 +78,7 @@ def test_with_alpha_lam_follows_its_beta() -> None:
     assert scipy.stats.kstest(lam.numpy(), scipy.stats.beta(2, 2).cdf).pvalue > 0.01
 
 
-def test_centres_cover_every_pixel_evenly() -> None:
+def test_centers_cover_every_pixel_evenly() -> None:
     x, y = torch.zeros(2000, 1, 4, 5), torch.zeros(2000, dtype=torch.int64)
     masks = smoothmix(x, y, per_sample=True, generator=step_generator(0, 0)).mask
     tops = (masks == 0).sum(dim=(0, 1)).flatten()

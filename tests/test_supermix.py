@@ -28,7 +28,7 @@ class Detector(nn.Module):
         return self.scale * torch.cat([seen, torch.full_like(seen[:, :1], 0.7)], dim=1)
 
 
-def coloured() -> tuple[Tensor, Tensor]:
+def colored() -> tuple[Tensor, Tensor]:
     """Image c has channel c on; even classes can only be told from the left half, odd ones from the right."""
     x = torch.eye(4)[..., None, None].expand(4, 4, 16, 16).contiguous()
     return x, torch.arange(4)
@@ -38,7 +38,7 @@ INDEX = torch.tensor([1, 0, 3, 2])
 
 
 def test_each_image_is_shown_where_the_network_looks_for_it() -> None:
-    x, y = coloured()
+    x, y = colored()
     mixed = automix.supermix(x, y, model=Detector(), lam=0.5, index=INDEX)
     left, right = mixed.mask[..., :6].mean(dim=(1, 2, 3)), mixed.mask[..., 10:].mean(dim=(1, 2, 3))
     assert bool((left[[0, 2]] > 0.8).all())
@@ -51,7 +51,7 @@ def test_each_image_is_shown_where_the_network_looks_for_it() -> None:
 
 
 def test_three_images_give_rows() -> None:
-    x, y = coloured()
+    x, y = colored()
     index = torch.tensor([1, 2, 3, 0])
     mixed = automix.supermix(x, y, model=Detector(), k=3, index=index, generator=step_generator(0, 0))
     rows = mixed.target.soft()[:, :4]
@@ -84,7 +84,7 @@ def test_one_step_is_the_newton_step_of_the_smoothed_gradient() -> None:
 
 
 def test_more_steps_see_more_and_samples_that_are_seen_stay() -> None:
-    x, y = coloured()
+    x, y = colored()
     network = Detector(scale=3.0)
     calls: list[Tensor] = []
 
@@ -101,7 +101,7 @@ def test_more_steps_see_more_and_samples_that_are_seen_stay() -> None:
 
 
 def test_lam_pulls_and_sparsity_makes_masks_choose() -> None:
-    x, y = coloured()
+    x, y = colored()
 
     def mixed(lam: float, sparsity: float) -> Tensor:
         return automix.supermix(x, y, model=Detector(), index=INDEX, lam=lam, sparsity=sparsity).mask

@@ -44,7 +44,7 @@ def test_where_torchvision_imports_nothing_is_registered() -> None:
     """A stand-in for a normal installation: its import succeeds, so no operator may be touched."""
     code = (
         STUB
-        + "import torchvision, torch; print(torchvision.native, compat.mended(), hasattr(torch.ops.torchvision, 'nms'))"
+        + "import torchvision as t, torch; print(t.native, compat.is_patched(), hasattr(torch.ops.torchvision, 'nms'))"
     )
     assert python(code) == "True False False"
 
@@ -53,7 +53,7 @@ def test_other_errors_pass_through() -> None:
     code = STUB + (
         "def fail(self, module): raise RuntimeError('something else')\n"
         "Loader.exec_module = fail\n"
-        "try:\n    import torchvision\nexcept RuntimeError as error:\n    print(error, compat.mended())"
+        "try:\n    import torchvision\nexcept RuntimeError as error:\n    print(error, compat.is_patched())"
     )
     assert python(code) == "something else False"
 

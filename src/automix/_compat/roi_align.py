@@ -4,7 +4,7 @@ Each region is cut into bins, each bin is sampled bilinearly at a regular grid o
 averaged. All points of a region form one regular grid, so that the regions of an image are sampled by one call.
 
 torchvision's own Python version does the same and needs a compiler, or without one memory for every sample's four
-neighbours in every channel. `_torchvision.py` puts this one in its place where the native operator is missing, hence
+neighbors in every channel. `_torchvision.py` puts this one in its place where the native operator is missing, hence
 the signature. Both take the border's value beyond the border; the native operator gives 0 further out than one pixel,
 where no box that was clipped to its image has points.
 """
@@ -26,7 +26,7 @@ def roi_align(
     """Regions `rois` (K, 5), each the number of its image and x0 y0 x1 y1, of maps (N, C, H, W): (K, C, h, w).
 
     A bin has `sampling_ratio` x `sampling_ratio` points; where that is not positive, about one for each pixel of the
-    map, so that regions differ. `aligned` places the centre of a pixel at half a pixel, as the boxes do.
+    map, so that regions differ. `aligned` places the center of a pixel at half a pixel, as the boxes do.
     """
     # grid_sample wants one type for both, and half precision is too coarse for places
     maps = input if input.dtype == torch.float64 else input.float()

@@ -33,7 +33,7 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-def mended() -> bool:
+def is_patched() -> bool:
     """True where torchvision has been imported and needed the mending."""
     return bool(_libraries)
 

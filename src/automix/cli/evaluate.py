@@ -1,4 +1,4 @@
-"""`automix evaluate RUN`: calibration, corruptions, attacks, localisation, ...: values, pictures, a table."""
+"""`automix evaluate RUN`: calibration, corruptions, attacks, localization, ...: values, pictures, a table."""
 
 import sys
 from pathlib import Path

@@ -9,7 +9,7 @@ from automix.runs.classifier import load_classifier
 
 ABOUT = """Export a trained classifier and check the export against it.
 
-The export takes float32 images (N, 3, S, S) in [0, 1] and gives logits; the normalisation is inside.
+The export takes float32 images (N, 3, S, S) in [0, 1] and gives logits; the normalization is inside.
 """
 
 

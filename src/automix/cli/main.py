@@ -17,7 +17,7 @@ from automix.core.validation import unknown_name
 
 COMMANDS = {
     "train": "train a classifier on a dataset or a folder of images",
-    "evaluate": "calibration, corruptions, attacks, localisation, ... of a trained run",
+    "evaluate": "calibration, corruptions, attacks, localization, ... of a trained run",
     "predict": "classify images with a trained run",
     "export": "a trained run as ONNX, TorchScript, torch.export or plain weights",
     "mix": "a picture of mixed samples over lam, from a run or from images",

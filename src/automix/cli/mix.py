@@ -50,7 +50,7 @@ def _from_run(folder: Path, images: list[Path]) -> tuple[Task, Tensor, Tensor | 
     if not images:
         x, y = preview(config)
         return task, x, y, mean, std
-    return task, _normalised(_read(images, card.image_size), mean, std), None, mean, std
+    return task, _normalized(_read(images, card.image_size), mean, std), None, mean, std
 
 
 def _from_images(images: list[Path], method: str, size: int) -> tuple[Task, Tensor, Tensor, Tensor]:
@@ -73,5 +73,5 @@ def _read(paths: list[Path], size: int) -> Tensor:
     return torch.stack([read_square(path, size) for path in found[:8]]).float() / 255
 
 
-def _normalised(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+def _normalized(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return (pixels - mean.view(3, 1, 1)) / std.view(3, 1, 1)

@@ -3,10 +3,10 @@
 import torch.distributed as dist
 
 
-def is_together() -> bool:
+def is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
 def rank_and_world() -> tuple[int, int]:
     """This process's number, and how many there are."""
-    return (dist.get_rank(), dist.get_world_size()) if is_together() else (0, 1)
+    return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)

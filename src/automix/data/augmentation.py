@@ -16,7 +16,7 @@ POLICIES = ("original", "originalr", "v0", "v0r", "3a")  # timm's names of AutoA
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Sizes, crops and colours.
+    """Sizes, crops and colors.
 
     - `train_size`, `test_size`: pixels; None trains on images as they are (224 px where that is more than 64) and tests
       at the size of training. `test_crop`: the share of the short side that a test image's crop keeps.
@@ -81,7 +81,7 @@ def train_transform(augmentation: Augmentation, size: int) -> Any:
     from torchvision import transforms
 
     flip = 0.5 if augmentation.flip else 0.0
-    first, colours, last = create_transform(
+    first, colors, last = create_transform(
         size,
         is_training=True,
         hflip=flip,
@@ -100,13 +100,13 @@ def train_transform(augmentation: Augmentation, size: int) -> Any:
         if augmentation.crop == "pad":
             steps.append(transforms.RandomCrop(size, padding=pad_of(size)))
         first = transforms.Compose([*steps, transforms.RandomHorizontalFlip(flip)])
-    _keep_one_bit(colours)
-    return transforms.Compose([first, colours, last])
+    _keep_one_bit(colors)
+    return transforms.Compose([first, colors, last])
 
 
-def _keep_one_bit(colours: Any) -> None:
+def _keep_one_bit(colors: Any) -> None:
     """Keep a bit at least: level 10 of timm means none, which Pillow 13 refuses and earlier ones draw black."""
-    for policy in getattr(colours, "transforms", ()):
+    for policy in getattr(colors, "transforms", ()):
         groups = (getattr(policy, "ops", ()), *getattr(policy, "policy", ()))
         for operation in (operation for group in groups for operation in group):
             if operation.name.startswith("Posterize"):
@@ -118,7 +118,7 @@ def _at_least_one_bit(level_fn: Any, level: float, options: Any) -> tuple[int]:
 
 
 def test_transform(augmentation: Augmentation, size: int) -> Any:
-    """timm's test transform: short side to size / test_crop, centre crop."""
+    """timm's test transform: short side to size / test_crop, center crop."""
     from timm.data import create_transform
     from torchvision import transforms
 

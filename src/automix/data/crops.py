@@ -53,8 +53,8 @@ def resized_crops(x: Tensor, boxes: Tensor, flip: Tensor, size: tuple[int, int])
     filter against aliasing, and there is none here.
     """
     top, left, height, width = boxes.float().unbind(dim=1)
-    rows = _centres(top, height, size[0])
-    columns = _centres(left, width, size[1])
+    rows = _centers(top, height, size[0])
+    columns = _centers(left, width, size[1])
     columns = torch.where(flip.view(-1, 1), columns.flip(1), columns)
     # grid_sample's coordinates run from -1 to 1 between the outer edges of the image.
     rows, columns = (2 * rows + 1) / x.shape[2] - 1, (2 * columns + 1) / x.shape[3] - 1
@@ -63,10 +63,10 @@ def resized_crops(x: Tensor, boxes: Tensor, flip: Tensor, size: tuple[int, int])
     return F.grid_sample(x.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def _centres(start: Tensor, length: Tensor, count: int) -> Tensor:
-    """Where `count` pixels that cover [start, start + length) have their centres, in pixels of the image, (N, count).
+def _centers(start: Tensor, length: Tensor, count: int) -> Tensor:
+    """Where `count` pixels that cover [start, start + length) have their centers, in pixels of the image, (N, count).
 
-    No further out than the centres of the outer pixels: what lies beside the box must not shine in.
+    No further out than the centers of the outer pixels: what lies beside the box must not shine in.
     """
     start, length = start.view(-1, 1), length.view(-1, 1)
     inside = (torch.arange(count) + 0.5) * length / count - 0.5

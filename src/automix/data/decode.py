@@ -1,7 +1,7 @@
-"""From a file to an RGB image. What is sound is read with its right colours, what is broken is a BadImage of one line.
+"""From a file to an RGB image. What is sound is read with its right colors, what is broken is a BadImage of one line.
 
 Sound are CMYK, 16 bits per pixel (scaled), palettes, and animations (their first frame). Transparency is dropped: a
-pixel has the colour that its file notes for it, as everywhere in torchvision and timm. Broken are files that Pillow
+pixel has the color that its file notes for it, as everywhere in torchvision and timm. Broken are files that Pillow
 cannot decode to the end, images of more pixels than Pillow takes for safe (`PIL.Image.MAX_IMAGE_PIXELS`, 89 million: a
 file of a few kilobytes may claim any number, and each takes memory), and pixels without a known scale (floating-point
 numbers, which is also the only way in which a NaN could come out of a file).

@@ -66,16 +66,16 @@ class ImageSet:
             chunks = self.images[:, channel].split(5000)
             counts = torch.stack([torch.bincount(chunk.flatten(), minlength=256) for chunk in chunks]).sum(dim=0)
             total = counts.sum()
-            centre = (counts * values).sum() / total
-            mean[channel] = centre
-            std[channel] = ((counts * (values - centre) ** 2).sum() / (total - 1)).sqrt()
+            center = (counts * values).sum() / total
+            mean[channel] = center
+            std[channel] = ((counts * (values - center) ** 2).sum() / (total - 1)).sqrt()
         return mean, std.clamp(min=1 / 255)  # a channel that is the same everywhere must not divide by 0
 
 
 def fit(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0) -> Any:
     """A PIL image or a tensor of images, (width, height) `shape`, as `size` x `size` pixels.
 
-    The short side is resized (bicubic) to size / crop, then the centre is cut out. Proportions are kept.
+    The short side is resized (bicubic) to size / crop, then the center is cut out. Proportions are kept.
     """
     if crop == 1 and shape == (size, size):
         return image

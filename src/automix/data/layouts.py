@@ -110,12 +110,12 @@ def cub(root: Path) -> Pair:
     names, boxes = column("classes.txt"), column("bounding_boxes.txt")
     number = {key: label for label, key in enumerate(names)}
     files = ("image_class_labels.txt", "bounding_boxes.txt", "train_test_split.txt")
-    labelled, boxed, divided = (root / file for file in files)
+    labeled, boxed, divided = (root / file for file in files)
     corners = torch.tensor([[float(value) for value in _look_up(boxes, key, boxed).split()] for key in images])
     corners[:, 2:] += corners[:, :2]
     everything = Listing(
         tuple(str(root / "images" / path) for path in images.values()),
-        torch.tensor([_look_up(number, _look_up(labels, key, labelled), labelled) for key in images]),
+        torch.tensor([_look_up(number, _look_up(labels, key, labeled), labeled) for key in images]),
         tuple(name.split(".", 1)[-1].replace("_", " ") for name in names.values()),
         corners,
     )

@@ -20,7 +20,7 @@ TEST_BATCH = 100  # test images at once, unless a training part is larger
 
 
 class MemoryLoader:
-    """Batches after a `plan`, pixels normalised by the training set's statistics, channels last.
+    """Batches after a `plan`, pixels normalized by the training set's statistics, channels last.
 
     `crop` "pad" takes a random crop out of the image with `padding` black pixels around it, as on CIFAR; "resized"
     enlarges a random box (RandomResizedCrop); "none" leaves the image as it is. `flip` mirrors every other image.
@@ -69,7 +69,7 @@ class MemoryLoader:
             corner = torch.randint(2 * self.padding + 1, (2, len(chosen)), generator=generator)
             flip = self._draw_flips(len(chosen), generator)
             images = crop_and_flip(F.pad(images, (self.padding,) * 4), corner[0], corner[1], flip, size)
-        return self.normalise(images), self.data.labels[chosen]
+        return self.normalize(images), self.data.labels[chosen]
 
     def batches(self, first: int, last: int) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's pieces of the steps from `first` up to `last`, exclusive."""
@@ -82,15 +82,15 @@ class MemoryLoader:
         test = self._test_set()
         share = torch.arange(self.plan.rank, len(test), self.plan.world)
         for chosen in share.split(max(TEST_BATCH, self.plan.part_size)):
-            yield self.normalise(test.images[chosen]), test.labels[chosen]
+            yield self.normalize(test.images[chosen]), test.labels[chosen]
 
     def preview(self, count: int) -> tuple[Tensor, Tensor]:
         """`count` test images, of as many different classes as there are; always the same ones."""
         test = self._test_set()
         chosen = spread_over_classes(test.labels, count)
-        return self.normalise(test.images[chosen]), test.labels[chosen]
+        return self.normalize(test.images[chosen]), test.labels[chosen]
 
-    def normalise(self, images: Tensor) -> Tensor:
+    def normalize(self, images: Tensor) -> Tensor:
         """Images of values 0 to 255 as float32 of mean 0 and variance 1 over the training set; for test images too."""
         scaled = images.contiguous(memory_format=torch.channels_last).div(255)
         return scaled.sub_(self.mean.view(3, 1, 1)).div_(self.std.view(3, 1, 1))

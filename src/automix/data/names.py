@@ -168,7 +168,7 @@ def open_dataset(name: str, root: Path | None = None, *, image_size: int | None 
 
 
 def open_folder(folder: Path) -> tuple[Split, Split]:
-    """A dataset given as a folder: recognised by a file that only it has, else tar files, else folders of classes."""
+    """A dataset given as a folder: recognized by a file that only it has, else tar files, else folders of classes."""
     for known in DATASETS.values():
         if known.marker not in ("", "train") and (folder / known.marker).exists():
             return known.layout(folder)

@@ -68,7 +68,7 @@ def open_data(
 
     Images of up to 64 px are held in memory, unless the augmentation works on one image at a time (RandAugment and the
     like) or the set comes through a reader (hfds/, torch/, wds/, tar files); everything else is streamed by `workers`
-    processes. In memory, pixels are normalised by the training set's statistics, on streams by ImageNet's.
+    processes. In memory, pixels are normalized by the training set's statistics, on streams by ImageNet's.
 
     `classes` restricts both sets to the first classes, `per_class` the training set to so many images of each, drawn by
     `subset_seed`: runs that differ in `seed` alone share their images. `batch_size` is that of a whole step, over the

@@ -18,7 +18,7 @@ class BatchPlan:
     """`count` training images in batches of `batch_size`, over all processes and pieces; each epoch in a new order.
 
     An incomplete last batch is left out. With `repeats` (repeated augmentation) every image comes so many times in a
-    row, hence in neighbouring parts, and the epoch ends after `count` draws all the same: it shows count / repeats
+    row, hence in neighboring parts, and the epoch ends after `count` draws all the same: it shows count / repeats
     different images. `rank` is this process out of `world`; `pieces` is the number of pieces per process and step.
     """
 

@@ -98,18 +98,18 @@ def _draw(labels: Tensor, size: int, generator: torch.Generator) -> Shapes:
     def coverage(classes: Tensor, scale: Tensor, reach: Tensor | float) -> Tensor:
         return _coverage(classes, size, scale, uniform(-1, 1) * reach, uniform(-1, 1) * reach, uniform(0, 2 * math.pi))
 
-    def colour(high: float) -> Tensor:
+    def color(high: float) -> Tensor:
         return high * torch.rand(count, 3, 1, 1, generator=generator)
 
     image = texture(0.0, 0.5)
     for _ in range(FRAGMENTS):
-        image = torch.lerp(image, colour(0.5), coverage(any_class(), uniform(0.1, 0.3), 1.0).unsqueeze(1))
+        image = torch.lerp(image, color(0.5), coverage(any_class(), uniform(0.1, 0.3), 1.0).unsqueeze(1))
     scale = uniform(0.55, 0.85)
     shown = coverage(labels, scale, 1 - scale)
     image = torch.lerp(image, texture(0.5, 1.0), shown.unsqueeze(1))
     for _ in range(FRAGMENTS // 2):
         in_front = coverage(any_class(), uniform(0.08, 0.18), 1.0)
-        image = torch.lerp(image, colour(1.0), in_front.unsqueeze(1))
+        image = torch.lerp(image, color(1.0), in_front.unsqueeze(1))
         shown = shown * (1 - in_front)
     image = image + 0.06 * torch.randn(image.shape, generator=generator)
     masks = shown > 0.5
@@ -127,7 +127,7 @@ def _coverage(classes: Tensor, size: int, scale: Tensor, x0: Tensor, y0: Tensor,
 
 
 def _texture(count: int, size: int, generator: torch.Generator) -> Tensor:
-    """Stripes or checks between two colours, and a slow drift of both: (N, 3, S, S)."""
+    """Stripes or checks between two colors, and a slow drift of both: (N, 3, S, S)."""
 
     def rand(*shape: int) -> Tensor:
         return torch.rand(count, *shape, generator=generator)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from automix.core.distributed import is_together, rank_and_world
+from automix.core.distributed import is_distributed, rank_and_world
 from automix.core.files import write_atomically
 from automix.data.decode import BadImage
 from automix.data.images import ImageSet
@@ -63,7 +63,7 @@ def find_bad(train: Split, test: Split, threads: int, progress: Progress | None 
                 done += len(chunk)
                 if progress is not None:
                     progress(done, total)
-    if is_together():
+    if is_distributed():
         everyones: list[list[SkippedFile]] = [[] for _ in range(world)]
         dist.all_gather_object(everyones, found)
         found = [skipped for each in everyones for skipped in each]

@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 class StreamLoader:
-    """Batches after a `plan`, made by `workers` processes (0: in this one), normalised as ImageNet, channels last."""
+    """Batches after a `plan`, made by `workers` processes (0: in this one), normalized as ImageNet, channels last."""
 
     def __init__(
         self,

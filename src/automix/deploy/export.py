@@ -3,7 +3,7 @@
     difference = export(model, card, Path("cats.onnx"), "onnx")
 
 What is exported takes `images`, float32 (N, 3, S, S) in [0, 1] with any N and S the card's image_size, and gives
-`logits` (N, classes): the card's normalisation is inside, whoever runs it only resizes and crops. The card and the
+`logits` (N, classes): the card's normalization is inside, whoever runs it only resizes and crops. The card and the
 names of the classes (both as JSON) are in the file too, as `automix` and `classes`: in the metadata of ONNX, among the
 extra files of the others. Every export is loaded again and compared with the model before it gets its name.
 """
@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.draws import step_generator
+from automix.core.errors import one_line
 from automix.core.files import write_atomically
-from automix.runs.classifier import CARD, Card, WithNormalisation, load_classifier, one_line, save_classifier
+from automix.runs.classifier import CARD, Card, WithNormalization, load_classifier, save_classifier
 
 SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt", "torch-export": ".pt2", "safetensors": ".safetensors"}
 TOLERANCE = 1e-4  # of the largest logit
@@ -42,7 +43,7 @@ def export(model: nn.Module, card: Card, path: Path, format: str) -> float:
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent}: no such folder; accepted is an existing one")
     # A copy: the caller's model stays on its device and in its mode.
-    classifier = WithNormalisation(copy.deepcopy(model).cpu().float(), card).eval().requires_grad_(False)
+    classifier = WithNormalization(copy.deepcopy(model).cpu().float(), card).eval().requires_grad_(False)
     write = {"onnx": _onnx, "torchscript": _torchscript, "torch-export": _torch_export, "safetensors": _safetensors}
     difference = 0.0
 
@@ -106,7 +107,7 @@ def _extra(card: Card) -> dict[str, str]:
 # --- the formats: write the file, return what runs it ----------------------------------------------------------------
 
 
-def _onnx(classifier: WithNormalisation, card: Card, path: Path) -> Run:
+def _onnx(classifier: WithNormalization, card: Card, path: Path) -> Run:
     with warnings.catch_warnings():
         # From inside the exporter, about torch's own use of its own classes.
         warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
@@ -129,7 +130,7 @@ def _onnx(classifier: WithNormalisation, card: Card, path: Path) -> Run:
     return lambda images: torch.from_numpy(session.run(["logits"], {"images": images.numpy()})[0])
 
 
-def _torchscript(classifier: WithNormalisation, card: Card, path: Path) -> Run:
+def _torchscript(classifier: WithNormalization, card: Card, path: Path) -> Run:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
         # What the tracer suspects (another batch size, other pixels) is what _compare looks at.
@@ -139,7 +140,7 @@ def _torchscript(classifier: WithNormalisation, card: Card, path: Path) -> Run:
         return torch.jit.load(str(path))
 
 
-def _torch_export(classifier: WithNormalisation, card: Card, path: Path) -> Run:
+def _torch_export(classifier: WithNormalization, card: Card, path: Path) -> Run:
     batch = {"images": {0: torch.export.Dim("batch")}}
     program = torch.export.export(classifier, (_pixels(2, card),), dynamic_shapes=batch)
     content = io.BytesIO()
@@ -148,10 +149,10 @@ def _torch_export(classifier: WithNormalisation, card: Card, path: Path) -> Run:
     return torch.export.load(str(path)).module()
 
 
-def _safetensors(classifier: WithNormalisation, card: Card, path: Path) -> Run:
+def _safetensors(classifier: WithNormalization, card: Card, path: Path) -> Run:
     save_classifier(path, classifier.model, card)
     model, loaded = load_classifier(path)
-    return WithNormalisation(model, loaded)
+    return WithNormalization(model, loaded)
 
 
 def _check_onnx_is_installed() -> None:

@@ -1,7 +1,7 @@
 """What a trained classifier says of image files.
 
-Images are prepared as they were for the test: upright, RGB, the short side resized to ``image_size / crop``, the centre
-cut out, scaled to [0, 1], normalised. An image that has the right size already passes through unchanged.
+Images are prepared as they were for the test: upright, RGB, the short side resized to ``image_size / crop``, the center
+cut out, scaled to [0, 1], normalized. An image that has the right size already passes through unchanged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from automix.core.errors import one_line
 from automix.data.images import fit
 from automix.data.listing import decode
-from automix.runs.classifier import Card, WithNormalisation, one_line
+from automix.runs.classifier import Card, WithNormalization
 
 LONGEST = 100  # times the short side; beyond it, resizing by the short side would take gigabytes
 
@@ -62,7 +63,7 @@ def list_images(paths: Sequence[Path]) -> list[Path]:
 
 
 def read_square(path: Path, size: int, crop: float = 1.0) -> Tensor:
-    """The centre of an image file as (3, size, size) uint8, or a ValueError of one line that names the file."""
+    """The center of an image file as (3, size, size) uint8, or a ValueError of one line that names the file."""
     try:
         return _read(path, size, crop)
     except Exception as error:
@@ -70,7 +71,7 @@ def read_square(path: Path, size: int, crop: float = 1.0) -> Tensor:
 
 
 def _predict(model: nn.Module, card: Card, paths: list[Path], top: int, batch_size: int) -> Iterator[Prediction]:
-    classifier = WithNormalisation(model, card)
+    classifier = WithNormalization(model, card)
     for start in range(0, len(paths), batch_size):
         read = [_read_or_say_why(path, card) for path in paths[start : start + batch_size]]
         images = [image for image in read if isinstance(image, Tensor)]
@@ -107,7 +108,7 @@ def _reason(error: Exception) -> str:
 
 
 def _answer(
-    classifier: WithNormalisation, card: Card, images: Tensor, top: int
+    classifier: WithNormalization, card: Card, images: Tensor, top: int
 ) -> list[tuple[tuple[str, ...], tuple[float, ...]]]:
     with torch.inference_mode():
         logits = classifier(images.to(classifier.mean) / 255)

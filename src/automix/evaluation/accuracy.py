@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from automix.evaluation.evaluation import Evaluation, Track, silently
-from automix.evaluation.plots import BLUE, GREY, as_image, new_figure
+from automix.evaluation.plots import BLUE, GRAY, as_image, new_figure
 from automix.evaluation.predictions import Answers, answers_of
 from automix.evaluation.samples import BATCH, Samples
 
@@ -36,7 +36,7 @@ def accuracy(
     batch_size: int = BATCH,
     track: Track = silently,
 ) -> Evaluation:
-    """Top-1, top-5 and mean per-class accuracy in per cent; the picture shows the classes that are worst.
+    """Top-1, top-5 and mean per-class accuracy in percent; the picture shows the classes that are worst.
 
     Where `predict_logits` has run already, its `answers` spare a second pass.
     """
@@ -59,19 +59,19 @@ def accuracy(
 
 
 def top_accuracy(logits: Tensor, labels: Tensor, top: int) -> float:
-    """Per cent of images whose label is among the `top` highest logits."""
+    """Percent of images whose label is among the `top` highest logits."""
     highest = logits.topk(min(top, logits.shape[1]), dim=1).indices
     return 100 * (highest == labels.unsqueeze(1)).any(dim=1).double().mean().item()
 
 
 def accuracy_by_class(answered: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Of each class the images that were given it, in per cent, (C,) float64; NaN for a class without images."""
+    """Of each class the images that were given it, in percent, (C,) float64; NaN for a class without images."""
     right = labels[answered == labels]
     return 100 * torch.bincount(right, minlength=classes).double() / torch.bincount(labels, minlength=classes)
 
 
 def most_frequent_mistake(answered: Tensor, label: int) -> tuple[int, float]:
-    """The wrong class that images of class `label` most often got, and their share in per cent.
+    """The wrong class that images of class `label` most often got, and their share in percent.
 
     `answered` are the classes given to the images of that class. Where none is wrong, the share is 0.
     """
@@ -88,13 +88,13 @@ def draw_worst_classes(answered: Tensor, labels: Tensor, classes: tuple[str, ...
     figure, axes = new_figure(9, 1.1 + 0.24 * len(worst))
     places = range(len(worst))
     axes.barh(places, by_class[worst].numpy(), color=BLUE)
-    axes.axvline(by_class.nanmean().item(), color=GREY, linestyle="--")
+    axes.axvline(by_class.nanmean().item(), color=GRAY, linestyle="--")
     axes.set_yticks(places, [_short(classes[label]) for label in worst])
     axes.set(xlim=(0, 100), ylim=(len(worst) - 0.4, -0.6), xlabel="top-1 accuracy, % (dashed: mean of all classes)")
     mistakes = axes.secondary_yaxis("right")
     mistakes.set_yticks(places, [_mistake(answered[labels == label], label, classes) for label in worst])
     mistakes.tick_params(length=0)
-    heading = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom", "color": GREY}
+    heading = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom", "color": GRAY}
     axes.annotate("most often taken for", (1, 1), (6, 3), ha="left", **heading)
     axes.annotate("class", (0, 1), (-6, 3), ha="right", **heading)
     for side in (axes.spines["top"], axes.spines["right"], mistakes.spines["right"]):

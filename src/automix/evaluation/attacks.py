@@ -1,7 +1,7 @@
 """Attacks that know the network: how often it errs when each pixel may be changed a little, in the worst direction.
 
-Pixels are in [0, 1] and the normalisation is inside the model, so `eps` is a distance between pixels: 8/255 is eight
-grey levels of an 8-bit image. Within the ball of radius eps in l_inf around an image x of true class y,
+Pixels are in [0, 1] and the normalization is inside the model, so `eps` is a distance between pixels: 8/255 is eight
+gray levels of an 8-bit image. Within the ball of radius eps in l_inf around an image x of true class y,
 
     FGSM   (Goodfellow et al., 2015)   x' = clamp(x + eps * sign(g(x)), 0, 1)
     PGD-n  (Madry et al., 2018)        x_0 uniform in the ball, then n times
@@ -119,7 +119,7 @@ def _check_images(x: Tensor, y: Tensor) -> None:
     low, high = (float(bound) for bound in torch.aminmax(x))
     if not (low >= 0 and high <= 1):
         raise ValueError(
-            f"x reaches from {low:.3g} to {high:.3g}: accepted are pixels in [0, 1], normalised inside the model"
+            f"x reaches from {low:.3g} to {high:.3g}: accepted are pixels in [0, 1], normalized inside the model"
         )
 
 
@@ -150,7 +150,7 @@ def attacks(
     batch_size: int = BATCH,
     track: Track = silently,
 ) -> Evaluation:
-    """Errors in per cent of all images: clean, after FGSM, and after PGD with `steps` steps of a quarter of `eps`.
+    """Errors in percent of all images: clean, after FGSM, and after PGD with `steps` steps of a quarter of `eps`.
 
     `seed` is for the random starts of PGD, which do not depend on the size of the batches.
     """
@@ -236,7 +236,7 @@ def draw_examples(
         axis.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
     errors = [f"{error:.1f} %" for error in values.values()]
     figure.suptitle(f"wrong: {errors[0]}, after FGSM {errors[1]}, after PGD-{steps} {errors[2]}", fontsize=11)
-    figure.supxlabel(f"change: grey is none, black and white are {_of_255(eps)}; green answers are right", fontsize=8)
+    figure.supxlabel(f"change: gray is none, black and white are {_of_255(eps)}; green answers are right", fontsize=8)
     return as_image(figure)
 
 

@@ -1,15 +1,15 @@
 """Calibration: is the classifier as often right as it says?
 
 confidence and overconfidence
-    An image's confidence is the highest softmax probability. `confidence` is its mean in per cent, `overconfidence` is
+    An image's confidence is the highest softmax probability. `confidence` is its mean in percent, `overconfidence` is
     that mean minus top-1: positive where the classifier promises too much, negative where it is too modest.
 ece
-    The expected calibration error (Guo, Pleiss, Sun and Weinberger, 2017), in per cent as in the paper: images are put
+    The expected calibration error (Guo, Pleiss, Sun and Weinberger, 2017), in percent as in the paper: images are put
     by confidence into 15 equal bins, and |accuracy - mean confidence| of the bins is averaged, weighted by how many
     images they have. By torchmetrics. A bin includes its lower edge, the last one 1 as well; torchmetrics by itself
     gives a confidence of exactly 1 a bin of its own, and Guo's bins include the upper edge.
 ece_scaled and temperature
-    The same after temperature scaling (Guo et al.): logits are divided by the T that minimises the negative
+    The same after temperature scaling (Guo et al.): logits are divided by the T that minimizes the negative
     log-likelihood on held-out images. The test images are split in two halves, alternating within each class, and each
     half is scaled by the T fitted on the OTHER half, so that no image is judged by a temperature it helped to find.
     `temperature` is the mean of the two, above 1 where the classifier was overconfident. What remains of the error is
@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from automix.evaluation.accuracy import top_accuracy
 from automix.evaluation.evaluation import Evaluation, Track, silently
-from automix.evaluation.plots import BLUE, GREY, ORANGE, RED, as_image, new_figure
+from automix.evaluation.plots import BLUE, GRAY, ORANGE, RED, as_image, new_figure
 from automix.evaluation.predictions import Answers, answers_of
 from automix.evaluation.samples import BATCH, Samples
 
@@ -132,7 +132,7 @@ def in_first_half(labels: Tensor) -> Tensor:
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The T that minimises the negative log-likelihood of softmax(logits / T), by Newton's method in float64.
+    """The T that minimizes the negative log-likelihood of softmax(logits / T), by Newton's method in float64.
 
     The loss is convex in 1/T. Newton steps that leave the bracket around its minimum are replaced by bisection, so that
     it is always found. Where all images are answered right it lies at T = 0, where the logits know less than nothing at
@@ -200,20 +200,20 @@ def draw_reliability(panels: dict[str, Reliability]) -> Image.Image:
     """Accuracy by confidence, with the gap to what was promised; below, how many images each bin has."""
     rows = {"nrows": 2, "gridspec_kw": {"height_ratios": (4, 1)}}
     figure, axes = new_figure(4.2 * len(panels), 5.7, ncols=len(panels), squeeze=False, sharex=True, **rows)
-    centres = (np.arange(BINS) + 0.5) / BINS
+    centers = (np.arange(BINS) + 0.5) / BINS
     width = 1 / BINS
     for (above, below), (words, bins) in zip(axes.T, panels.items(), strict=True):
         share, accuracy, confidence = (values.numpy() for values in bins)
         gap = confidence - accuracy
         missing = {"bottom": accuracy, "color": LIGHT_RED, "edgecolor": RED, "hatch": "///"}
         surplus = {"bottom": confidence, "color": LIGHT_ORANGE, "edgecolor": ORANGE, "hatch": "xxx"}
-        above.bar(centres, accuracy, width, color=BLUE, edgecolor="white", label="accuracy")
-        above.bar(centres, np.where(gap > 0, gap, np.nan), width, label="less than promised", **missing)
-        above.bar(centres, np.where(gap < 0, -gap, np.nan), width, label="more than promised", **surplus)
+        above.bar(centers, accuracy, width, color=BLUE, edgecolor="white", label="accuracy")
+        above.bar(centers, np.where(gap > 0, gap, np.nan), width, label="less than promised", **missing)
+        above.bar(centers, np.where(gap < 0, -gap, np.nan), width, label="more than promised", **surplus)
         above.plot((0, 1), (0, 1), color="red", linewidth=1.5, label="as promised")
-        above.text(0.96, 0.05, words, ha="right", bbox={"facecolor": "white", "edgecolor": GREY})
+        above.text(0.96, 0.05, words, ha="right", bbox={"facecolor": "white", "edgecolor": GRAY})
         above.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        below.bar(centres, 100 * share, width, color=GREY, edgecolor="white")
+        below.bar(centers, 100 * share, width, color=GRAY, edgecolor="white")
         below.set(xlabel="confidence", ylim=(0, None))
     axes[0, 0].set_ylabel("accuracy")
     axes[1, 0].set_ylabel("images, %")

@@ -31,9 +31,9 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32
 from automix.core.validation import check_choice
 from automix.networks.feature_tap import channels_last_maps, find_tap, stage_modules
-from automix.networks.hooks import run_changed
+from automix.networks.hooks import run_with_hook
 from automix.networks.modes import eval_mode
-from automix.runs.classifier import WithNormalisation
+from automix.runs.classifier import WithNormalization
 
 METHODS = ("cam", "grad_cam")
 ALIKE = 1e-3  # two means of the same numbers, summed in another order, relative to the largest
@@ -178,7 +178,7 @@ def _no_cam(reason: str) -> ValueError:
 
 def grad_cam_and_logits(model: nn.Module, x: Tensor, classes: Tensor, layer: int | str = 4) -> tuple[Tensor, Tensor]:
     """`grad_cam`, and the logits of the same pass."""
-    network = model.model if isinstance(model, WithNormalisation) else model
+    network = model.model if isinstance(model, WithNormalization) else model
     name, channels = _find_layer(network, layer)
     # A caller's no_grad or inference_mode may be on, and x a tensor of the latter.
     with eval_mode(model), torch.inference_mode(False), torch.enable_grad():
@@ -208,7 +208,7 @@ def _run_from(network: nn.Module, x: Tensor, name: str) -> tuple[Tensor, Tensor]
         caught.append(output.detach().requires_grad_())
         return caught[-1].clone()  # which may be changed in place by what follows
 
-    logits = run_changed(network, x, name, start_here)
+    logits = run_with_hook(network, x, name, start_here)
     if len(caught) != 1:
         raise ValueError(f"layer={name!r} runs {len(caught)} times: accepted is a layer that runs once")
     return caught[0], logits
@@ -262,8 +262,8 @@ def _only_class_token(network: nn.Module, gradients: list[Tensor]) -> bool:
 
 
 def _inner(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
-    """The network inside a WithNormalisation and what it is given; any other model as it is."""
-    return (model.model, (x - model.mean) / model.std) if isinstance(model, WithNormalisation) else (model, x)
+    """The network inside a WithNormalization and what it is given; any other model as it is."""
+    return (model.model, (x - model.mean) / model.std) if isinstance(model, WithNormalization) else (model, x)
 
 
 def _check_classes(classes: Tensor, logits: Tensor) -> None:
@@ -291,12 +291,12 @@ def image_sized(maps: Tensor, size: tuple[int, int]) -> Tensor:
 
 def overlay(images: Tensor, maps: Tensor, strength: float = 0.55) -> Tensor:
     """Images (N, 3, H, W) in [0, 1] under heat maps (N, H, W) in [0, 1]: blue is low, red high."""
-    grey = images.mean(dim=1, keepdim=True)
-    return torch.lerp(grey.expand_as(images), _heat(maps), strength)
+    gray = images.mean(dim=1, keepdim=True)
+    return torch.lerp(gray.expand_as(images), _heat(maps), strength)
 
 
 def _heat(maps: Tensor) -> Tensor:
-    colours = torch.tensor(HEAT, device=maps.device)
+    colors = torch.tensor(HEAT, device=maps.device)
     place = maps.clamp(0, 1) * (len(HEAT) - 1)
     low = place.long().clamp(max=len(HEAT) - 2)
-    return torch.lerp(colours[low], colours[low + 1], (place - low).unsqueeze(-1)).permute(0, 3, 1, 2)
+    return torch.lerp(colors[low], colors[low + 1], (place - low).unsqueeze(-1)).permute(0, 3, 1, 2)

@@ -100,7 +100,7 @@ class Tile:
 
     image: Image.Image
     caption: str = ""
-    colour: str = INK
+    color: str = INK
 
 
 def tile_sized(images: Tensor) -> tuple[Tensor, float]:
@@ -129,13 +129,13 @@ def as_pictures(images: Tensor) -> list[Image.Image]:
 
 
 def with_boxes(image: Image.Image, boxes: Iterable[tuple[Tensor, str]]) -> Image.Image:
-    """A copy with frames around `boxes` (x0 y0 x1 y1, x1 and y1 exclusive), each in its colour."""
+    """A copy with frames around `boxes` (x0 y0 x1 y1, x1 and y1 exclusive), each in its color."""
     image = image.copy()
     draw = ImageDraw.Draw(image)
-    for box, colour in boxes:
+    for box, color in boxes:
         x0, y0, x1, y1 = (round(end) for end in box.tolist())
         if x1 > x0 and y1 > y0:
-            draw.rectangle((x0, y0, x1 - 1, y1 - 1), outline=colour, width=2)
+            draw.rectangle((x0, y0, x1 - 1, y1 - 1), outline=color, width=2)
     return image
 
 
@@ -158,7 +158,7 @@ def tile_grid(rows: Sequence[Sequence[Tile]], names: Sequence[str], note: str = 
             x = left + column * (width + GAP)
             picture.paste(tile.image, (x, top))
             draw.rectangle((x - 1, top - 1, x + width, top + height), outline=FRAME)
-            draw.text((x, top + height + 2), _shortened(tile.caption, width, small), fill=tile.colour, font=small)
+            draw.text((x, top + height + 2), _shortened(tile.caption, width, small), fill=tile.color, font=small)
     return picture
 
 

@@ -44,11 +44,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from automix.core.draws import step_generator
 from automix.core.validation import check_whole
 from automix.evaluation.evaluation import Evaluation, Track, silently
-from automix.evaluation.plots import BLUE, GREY, as_image, new_figure
+from automix.evaluation.plots import BLUE, GRAY, as_image, new_figure
 from automix.evaluation.predictions import check_answers
 from automix.methods import check_method, create_task
 from automix.networks.modes import eval_mode
-from automix.runs.classifier import WithNormalisation
+from automix.runs.classifier import WithNormalization
 from automix.tasks.task import Task
 
 PLAIN = "vanilla"
@@ -77,7 +77,7 @@ def efficiency(
     for name, value in numbers.items():
         check_whole(name, value, 1)
     check_method(method)
-    network = model.model if isinstance(model, WithNormalisation) else model  # methods look into it
+    network = model.model if isinstance(model, WithNormalization) else model  # methods look into it
     device = next(network.parameters()).device
     with _own_randomness(device, seed):
         macs = count_macs(network, num_classes, image_size)
@@ -244,7 +244,7 @@ def draw_ratios(values: dict[str, float], method: str) -> Image.Image:
     figure, axes = new_figure(6, 1.9)
     bars = axes.barh(list(shown), list(shown.values()), color=BLUE, height=0.6)
     axes.bar_label(bars, fmt="%.2f", padding=4)
-    axes.axvline(1, color=GREY, linestyle="--")
+    axes.axvline(1, color=GRAY, linestyle="--")
     axes.set(xlim=(0, 1.15 * max(1, *shown.values())), xlabel="multiple of plain training (dashed)")
     axes.invert_yaxis()
     axes.set_title(f"Training by {method}", fontsize=11)

@@ -8,13 +8,13 @@ box. With the true box B, its image counts as found where the best of these boxe
     MaxBoxAccV2  = mean over d in 0.3, 0.5, 0.7 of (max over t of BoxAcc(t, d))
 
 The best threshold is chosen on the images that are evaluated, for each d by itself: this says how well the maps COULD
-localise. Classification plays no part in it, as the class is given. `top1_loc` beside it does ask for both: the
+localize. Classification plays no part in it, as the class is given. `top1_loc` beside it does ask for both: the
 most probable class is the true one, and an IoU of 0.5 is reached at the best threshold for 0.5.
 
 Beside the authors' code: enlarging, scaling and 8 bits are theirs, and their 1,000 thresholds fall onto the 255 used
 here (t / 255 for t from 0 to 254). Three things differ by a hair. They also try boxes around holes in a region. Their
 boxes of regions that do not touch the border are one pixel wider and higher, ours are exact. They squeeze images into a
-square, here the centre is cut out, and a box that is cut away entirely is left out.
+square, here the center is cut out, and a box that is cut away entirely is left out.
 
 All thresholds come from one look at each map, see `region_boxes`.
 """
@@ -47,7 +47,7 @@ SHOWN = 8  # images in the panel
 TRUE_BOX, FOUND_BOX = "#20d040", "#ff3030"
 
 
-def localisation(
+def localization(
     model: nn.Module,
     samples: Samples,
     *,
@@ -56,7 +56,7 @@ def localisation(
     batch_size: int = BATCH,
     track: Track = silently,
 ) -> Evaluation:
-    """MaxBoxAccV2 (`max_box_acc`, per cent), its three parts, and the top-1 localisation accuracy.
+    """MaxBoxAccV2 (`max_box_acc`, percent), its three parts, and the top-1 localization accuracy.
 
     `method` is "cam", or "grad_cam" at `layer` for networks that have no CAM (see evaluation/cam.py).
     """
@@ -68,7 +68,7 @@ def localisation(
     look = partial(_look, model, method=method, layer=layer)
     counts = _Counts()
     total = math.ceil(len(samples) / batch_size)
-    for part in track(samples.parts(batch_size), total, "localisation"):
+    for part in track(samples.parts(batch_size), total, "localization"):
         seen = look(part)
         if len(seen.boxes):
             counts.add(best_ious(seen.maps, seen.boxes), seen.right)
@@ -76,10 +76,10 @@ def localisation(
     if counts.images == 0:
         raise ValueError("no box is inside its image: accepted are images that show a part of their boxes")
     examples = look(next(samples.first(SHOWN).parts(SHOWN)))
-    pictures: dict[str, Callable[[], Image.Image]] = {"localisation_curve": partial(draw_curve, counts.accuracy())}
+    pictures: dict[str, Callable[[], Image.Image]] = {"localization_curve": partial(draw_curve, counts.accuracy())}
     if len(examples.boxes):
         level = int(counts.accuracy()[1].argmax())
-        pictures["localisation_panel"] = partial(draw_panel, examples, samples.classes, level)
+        pictures["localization_panel"] = partial(draw_panel, examples, samples.classes, level)
     return Evaluation(counts.values(), pictures, counts.notes())
 
 
@@ -122,7 +122,7 @@ def region_boxes(maps: Tensor) -> tuple[Tensor, Tensor]:
     """The boxes of all regions of maps (N, H, W) in [0, 1] at all 255 thresholds: (R, 255, 4), and whose they are (R,).
 
     A row follows one hill from the top down: at thresholds where it has no pixel, or where it is part of another
-    hill's region, its box is 0 0 0 0. Every pixel climbs to its highest neighbour until it stands on a peak; those
+    hill's region, its box is 0 0 0 0. Every pixel climbs to its highest neighbor until it stands on a peak; those
     above a threshold that reach the same peak hang together. What is left is to join hills, from the highest pass
     between two of them down: few steps on maps as smooth as these.
     """
@@ -141,7 +141,7 @@ def region_boxes(maps: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _peaks(heights: Tensor) -> Tensor:
-    """For each pixel the peak, as a position in the flat tensor, to which it climbs by its highest neighbours."""
+    """For each pixel the peak, as a position in the flat tensor, to which it climbs by its highest neighbors."""
     count, rows, columns = heights.shape
     # Ranks in place of heights: no two are equal, so that nobody climbs in circles. float64 holds them exactly.
     rank = heights.flatten(1).argsort(dim=1, stable=True).argsort(dim=1).view_as(heights)
@@ -170,12 +170,12 @@ def _hill_edges(hill: Tensor, levels: Tensor, hills: int) -> NDArray[np.int16]:
 
 
 def _passes(hill: Tensor, levels: Tensor) -> tuple[list[int], list[int], list[int]]:
-    """Neighbouring hills, and the level of the highest pass between them, from the highest to the lowest."""
-    shifts = ((0, 1), (1, 0), (1, 1), (1, -1))  # of the 8 neighbours the other four are seen from the other side
+    """Neighboring hills, and the level of the highest pass between them, from the highest to the lowest."""
+    shifts = ((0, 1), (1, 0), (1, 1), (1, -1))  # of the 8 neighbors the other four are seen from the other side
     pairs, heights = [], []
     for down, right in shifts:
-        one, other = _neighbours(hill, down, right)
-        height = torch.minimum(*_neighbours(levels, down, right))
+        one, other = _neighbors(hill, down, right)
+        height = torch.minimum(*_neighbors(levels, down, right))
         border = (one != other) & (height > 0)
         one, other = one[border], other[border]
         pairs.append(torch.minimum(one, other) << 32 | torch.maximum(one, other))
@@ -187,8 +187,8 @@ def _passes(hill: Tensor, levels: Tensor) -> tuple[list[int], list[int], list[in
     return (pair >> 32).tolist(), (pair & 0xFFFFFFFF).tolist(), highest[order].tolist()
 
 
-def _neighbours(values: Tensor, down: int, right: int) -> tuple[Tensor, Tensor]:
-    """Each pixel (N, H, W) that has a neighbour so far down and right, and that neighbour."""
+def _neighbors(values: Tensor, down: int, right: int) -> tuple[Tensor, Tensor]:
+    """Each pixel (N, H, W) that has a neighbor so far down and right, and that neighbor."""
     height, width = values.shape[1:]
     columns = (slice(0, width - right), slice(right, width)) if right >= 0 else (slice(1, width), slice(0, width - 1))
     return values[:, : height - down, columns[0]], values[:, down:, columns[1]]
@@ -267,7 +267,7 @@ class _Counts:
         self.found_and_right += (found[1] & right.unsqueeze(1)).sum(dim=0)
 
     def accuracy(self) -> Tensor:
-        """Per cent, (3, 255)."""
+        """Percent, (3, 255)."""
         return 100 * self.found.double() / self.images
 
     def values(self) -> dict[str, float]:
@@ -293,10 +293,10 @@ def draw_curve(accuracy: Tensor) -> Image.Image:
     """Accuracy (3, 255) over the threshold, the best ones marked."""
     figure, axes = new_figure(6.2, 3.8)
     thresholds = torch.arange(LEVELS) / LEVELS
-    for curve, delta, colour in zip(accuracy, DELTAS, (BLUE, ORANGE, GREEN), strict=True):
+    for curve, delta, color in zip(accuracy, DELTAS, (BLUE, ORANGE, GREEN), strict=True):
         best = int(curve.argmax())
-        axes.plot(thresholds, curve, color=colour, label=f"IoU >= {delta}: {curve[best]:.1f} % at {best / LEVELS:.2f}")
-        axes.plot(thresholds[best], curve[best], "o", color=colour, markersize=5)
+        axes.plot(thresholds, curve, color=color, label=f"IoU >= {delta}: {curve[best]:.1f} % at {best / LEVELS:.2f}")
+        axes.plot(thresholds[best], curve[best], "o", color=color, markersize=5)
     axes.set(xlim=(0, 1), ylim=(0, 100), xlabel="threshold on the map", ylabel="boxes found, %")
     axes.set_title(f"MaxBoxAccV2 {accuracy.amax(dim=1).mean():.1f} %", fontsize=11)
     axes.grid(alpha=0.25)

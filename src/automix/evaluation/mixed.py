@@ -1,11 +1,11 @@
-"""Accuracy on mixed samples over lam (the right of the paper's Figure 4): can the two classes of a pair be recognised?
+"""Accuracy on mixed samples over lam (the right of the paper's Figure 4): can the two classes of a pair be recognized?
 
 For a mixed sample of images x_i and x_j, of classes y_i and y_j, with lam the share of x_i,
 
     top-1 is right if the first answer is y_i or y_j
     top-2 is right if the first two answers are y_i and y_j, in whatever order
 
-Counted over the pairs of two different classes, in per cent; pairs of one class are left out, since their two classes
+Counted over the pairs of two different classes, in percent; pairs of one class are left out, since their two classes
 cannot be the first two answers. The paper does not say which pairs it takes. Here the test set is put in random order
 and each image is mixed with the one before it in its batch: the same pairs for every mixer and every lam.
 
@@ -39,7 +39,7 @@ LAMS = tuple(tenth / 10 for tenth in range(11))
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracies in per cent over `lams`, on `pairs` pairs of two classes."""
+    """Accuracies in percent over `lams`, on `pairs` pairs of two classes."""
 
     lams: tuple[float, ...]
     top1: tuple[float, ...]

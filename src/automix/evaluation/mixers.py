@@ -23,7 +23,7 @@ def method_mixer(name: str, **options: Any) -> Mixer:
     A method that mixes inside the network (Manifold Mixup) has its mixing of the input.
     """
     check_method(name)
-    if _takes_normalisation(name):  # they mean pixels, and get them
+    if _takes_normalization(name):  # they mean pixels, and get them
         options = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), **options}
     try:
         task = create_task(name, nn.Identity(), **options)
@@ -37,17 +37,17 @@ def method_mixer(name: str, **options: Any) -> Mixer:
 
 
 def task_mixer(task: Task, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> Mixer:
-    """What `task` mixes, trained or not; `mean` and `std` are the normalisation of the images that it is used to.
+    """What `task` mixes, trained or not; `mean` and `std` are the normalization of the images that it is used to.
 
     The random part of a method (a box, a coin) is drawn for each sample, from the labels and partners of the batch: the
     same batch is mixed alike whenever it is asked for, and with the same box over all lam.
     """
-    centre, width = (torch.as_tensor(numbers, dtype=torch.float32).view(-1, 1, 1) for numbers in (mean, std))
+    center, width = (torch.as_tensor(numbers, dtype=torch.float32).view(-1, 1, 1) for numbers in (mean, std))
     if not width.min() > 0:
         raise ValueError(f"std={width.flatten().tolist()}: accepted are numbers > 0")
 
     def mix(pixels: Tensor, labels: Tensor, lam: float, index: Tensor) -> Tensor:
-        shift, scale = centre.to(pixels), width.to(pixels)
+        shift, scale = center.to(pixels), width.to(pixels)
         per_sample = torch.full((len(pixels),), lam, device=pixels.device)
         generator = step_generator(0, 0, stream=f"mixed samples {labels.tolist()} {index.tolist()}")
         with torch.no_grad(), eval_mode(task):
@@ -59,7 +59,7 @@ def task_mixer(task: Task, mean: Sequence[float] | Tensor, std: Sequence[float] 
     return mix
 
 
-def _takes_normalisation(name: str) -> bool:
+def _takes_normalization(name: str) -> bool:
     if name == "automix":
         return False
     function = getattr(import_module(f"automix.methods.{name}"), name)

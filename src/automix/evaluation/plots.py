@@ -5,7 +5,7 @@ from typing import Any
 
 from PIL import Image
 
-BLUE, ORANGE, GREEN, RED, GREY = "#3366aa", "#dd8833", "#55a868", "#bb3333", "#8c8c8c"
+BLUE, ORANGE, GREEN, RED, GRAY = "#3366aa", "#dd8833", "#55a868", "#bb3333", "#8c8c8c"
 
 
 class NoPlotsError(ValueError):

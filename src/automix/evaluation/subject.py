@@ -1,4 +1,4 @@
-"""What is evaluated: a classifier with its normalisation inside, and the test images it is asked about.
+"""What is evaluated: a classifier with its normalization inside, and the test images it is asked about.
 
 subject = open_subject("runs/x")                              a run, on its own test images
 subject = open_subject("resnet50", data="imagenet")           timm's pretrained network
@@ -16,7 +16,7 @@ from automix.data.names import Split
 from automix.data.open import open_subset
 from automix.evaluation.samples import Samples
 from automix.networks.create import create_model
-from automix.runs.classifier import Card, WithNormalisation, load_classifier
+from automix.runs.classifier import Card, WithNormalization, load_classifier
 from automix.runs.config import TrainConfig, read_config
 
 
@@ -25,7 +25,7 @@ class Subject:
     """`classifier` takes pixels in [0, 1]; `config` is that of the run, where there was one."""
 
     name: str
-    classifier: WithNormalisation
+    classifier: WithNormalization
     card: Card
     data: str
     samples: Samples
@@ -68,7 +68,7 @@ def open_subject(
     test, data = open_test_set(card, config, data, data_root)
     card = _agree(source, card, test)
     samples = Samples(test, card.image_size, card.crop)
-    classifier = WithNormalisation(model, card).to(device).eval()
+    classifier = WithNormalization(model, card).to(device).eval()
     return Subject(source, classifier, card, data, samples if images is None else samples.first(images), config)
 
 

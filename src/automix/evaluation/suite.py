@@ -20,7 +20,7 @@ from automix.evaluation.cam_panels import cam_panels
 from automix.evaluation.corruptions.evaluator import corruptions
 from automix.evaluation.efficiency import efficiency
 from automix.evaluation.evaluation import Evaluation, Track, silently
-from automix.evaluation.localization import localisation
+from automix.evaluation.localization import localization
 from automix.evaluation.mixed import mixed_accuracy
 from automix.evaluation.mixers import Mixer, method_mixer, task_mixer
 from automix.evaluation.plots import NoPlotsError
@@ -108,8 +108,8 @@ def _mixed(session: Session) -> Evaluation:
     return Evaluation(found.values, {**found.pictures, **panels}, found.notes)
 
 
-def _localisation(session: Session) -> Evaluation:
-    return localisation(*session.given, **session.common)
+def _localization(session: Session) -> Evaluation:
+    return localization(*session.given, **session.common)
 
 
 def _efficiency(session: Session) -> Evaluation:
@@ -140,8 +140,8 @@ EVALUATORS = {
     "calibration": Evaluator("ECE and reliability, temperature scaling, Brier, NLL", _calibration),
     "corruptions": Evaluator("19 corruptions x 5 severities, made or read from a folder", _corruptions),
     "attacks": Evaluator("FGSM and PGD-20 at 8/255", _attacks),
-    "mixed": Evaluator("are both images of a mixed sample recognised, over lam", _mixed),
-    "localisation": Evaluator("MaxBoxAccV2 of class activation maps", _localisation, _no_boxes_or_maps),
+    "mixed": Evaluator("are both images of a mixed sample recognized, over lam", _mixed),
+    "localization": Evaluator("MaxBoxAccV2 of class activation maps", _localization, _no_boxes_or_maps),
     "efficiency": Evaluator("parameters, MACs, step time and memory beside vanilla's", _efficiency),
 }
 

@@ -50,7 +50,7 @@ def augmix(
 
     Each of `width` chains has `depth` operations; without it their number is drawn from 1 to 3. `lam` is the share of
     the image itself, `weights` (N, width) are those of the chains, `chains` (N, width, depth) their operations; all are
-    drawn from `generator` unless given. `mean` and `std` are what `x` was normalised by; without them pixels are told
+    drawn from `generator` unless given. `mean` and `std` are what `x` was normalized by; without them pixels are told
     from the range of the batch (pixels.py). Nobody is paired: `index` changes nothing.
     """
     check_batch(x, y)

@@ -4,7 +4,7 @@ m images become m outputs. In block i of a g x g grid output j shows one image; 
 output j shows image k, sal_k the saliency of its blocks (sum 1) and n = g^2, the outputs have the least
 
     F = - sum over outputs and blocks of the saliency that is shown
-        + beta / n   * pairs of neighbouring blocks that show different images          coherence
+        + beta / n   * pairs of neighboring blocks that show different images          coherence
         + gamma / n  * sum over j != j', k of o_jk o_j'k                                diversity: outputs share little
         - eta / n    * sum over outputs and blocks of log p_k                           prior of the images
 
@@ -219,20 +219,20 @@ def _one_hot(labels: Tensor, number: int) -> Tensor:
 
 
 def potts(cost: Tensor, beta: float, labels: Tensor) -> Tensor:
-    """The cost (B, L, g, g) of `labels` (B, K, g, g), for each of K proposals, plus beta for neighbours that differ."""
+    """The cost (B, L, g, g) of `labels` (B, K, g, g), for each of K proposals, plus beta for neighbors that differ."""
     single = cost.gather(1, labels).sum(dim=(2, 3))
     pairs = (labels.diff(dim=-1) != 0).sum(dim=(2, 3)) + (labels.diff(dim=-2) != 0).sum(dim=(2, 3))
     return single + beta * pairs
 
 
 def least_potts(cost: Tensor, beta: float, before: Tensor) -> Tensor:
-    """Labels (B, g, g) of (nearly) least `potts`, by min-sum messages between neighbours; never worse than `before`.
+    """Labels (B, g, g) of (nearly) least `potts`, by min-sum messages between neighbors; never worse than `before`.
 
     A message says, for each label, what it would cost the sender: the sender's own cost of it, or beta more than its
     best label.
     """
     size, number, grid, _ = cost.shape
-    senders, there = _neighbours(grid, cost.device)
+    senders, there = _neighbors(grid, cost.device)
     single = cost.flatten(2).unsqueeze(2)
     heard = torch.zeros((), device=cost.device).expand(size, number, 4, grid**2)  # by each block, from four sides
     for _ in range(2 * grid):
@@ -247,7 +247,7 @@ def least_potts(cost: Tensor, beta: float, before: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _neighbours(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _neighbors(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Whom a block hears from above, below, left and right: positions among 4 n messages, and whether there is one."""
     row, column = torch.arange(grid**2, device=device) // grid, torch.arange(grid**2, device=device) % grid
     senders, there = [], []

@@ -1,11 +1,11 @@
 """CutMix (Yun et al., 2019): a box of x_j is pasted into x_i.
 
-The box has the side ratio sqrt(1 - lam), lam ~ Beta(alpha, alpha); its centre is uniform over the pixels and the part
+The box has the side ratio sqrt(1 - lam), lam ~ Beta(alpha, alpha); its center is uniform over the pixels and the part
 beyond the border is cut off. The label then says what is really there:
 
     lam := 1 - area of the clipped box / area of the image
 
-Strong on wide networks and long schedules; keeps local texture intact, which helps localisation.
+Strong on wide networks and long schedules; keeps local texture intact, which helps localization.
 """
 
 import torch
@@ -31,7 +31,7 @@ def cutmix(
 ) -> Mixed:
     """Mix images `x` and labels `y`; `lam`, `index` and `center` are drawn from `generator` unless given.
 
-    `center` is the pixel (row, column) of the box's centre: shape (2,), or (N, 2) for one per sample.
+    `center` is the pixel (row, column) of the box's center: shape (2,), or (N, 2) for one per sample.
     """
     check_batch(x, y)
     height, width = x.shape[-2:]
@@ -50,7 +50,7 @@ def cutmix(
 def box_mask(center: Tensor, ratio: Tensor, size: tuple[int, int]) -> Tensor:
     """False inside the box around `center` with `ratio` of each side of the image, True outside: (N or 1, 1, H, W).
 
-    A side of n pixels is floor(n * ratio) long, of which the larger half lies behind the centre.
+    A side of n pixels is floor(n * ratio) long, of which the larger half lies behind the center.
     """
 
     def outside(center: Tensor, length: int) -> Tensor:

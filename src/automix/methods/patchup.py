@@ -78,7 +78,7 @@ def block_mask(noise: Tensor, gamma: Tensor, block: int) -> Tensor:
     """True inside the blocks: (N or 1, C, h, w). `gamma` is one number or one per sample."""
     height, width = noise.shape[-2:]
     block = min(block, height, width)
-    block -= 1 - block % 2  # odd: a block has a centre
+    block -= 1 - block % 2  # odd: a block has a center
     adjusted = as_map(gamma) * (height * width / (block**2 * (height - block + 1) * (width - block + 1)))
     starts = noise.reshape(-1, *noise.shape[-3:]) < adjusted
     return F.max_pool2d(starts.float(), block, stride=1, padding=block // 2) > 0

@@ -66,7 +66,7 @@ def pixmix(
     """Mix images `x` with pictures; `draws` come from `generator` unless given. Labels and mask stay those of `x`.
 
     `pictures` (P, C, h, w) in [0, 1], at least as large as the images, replace the fractals. `mean` and `std` are what
-    `x` was normalised by; without them pixels are told from the range of the batch (pixels.py). Nobody is paired: `lam`
+    `x` was normalized by; without them pixels are told from the range of the batch (pixels.py). Nobody is paired: `lam`
     = 1 gives an image back as it is, any other lam and `index` change nothing.
     """
     check_batch(x, y)
@@ -129,12 +129,12 @@ def _mix(pixels: Tensor, pictures: Tensor, draws: PixMixDraws) -> Tensor:
 
 
 def add(x: Tensor, picture: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The sum, grey being 0."""
+    """The sum, gray being 0."""
     return (a * (2 * x - 1) + b * (2 * picture - 1) + 1) / 2
 
 
 def multiply(x: Tensor, picture: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The product of powers, grey being 1; black in the picture is kept from an infinite negative power."""
+    """The product of powers, gray being 1; black in the picture is kept from an infinite negative power."""
     return (2 * x) ** a * (2 * picture).clamp(min=1e-37) ** b / 2
 
 

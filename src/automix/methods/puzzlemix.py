@@ -1,11 +1,11 @@
 """PuzzleMix (Kim et al., 2020): keep the salient blocks of both images, and move them to where they are seen.
 
 The saliency of a pixel is the norm over channels of the loss's gradient with respect to the image; pooled to a grid of
-blocks and normalised to sum 1 it is sal_i for the image and sal_j for its partner. The mask, one s of `levels` values
+blocks and normalized to sum 1 it is sal_i for the image and sal_j for its partner. The mask, one s of `levels` values
 in [0, 1] for each block, has the least energy
 
     E(s) =   sum  s * sal_j + (1 - s) * sal_i                    saliency that is covered up
-           + sum  b (s - s')^2 + b * gamma * d(s, s')            neighbours: smooth mask, smooth pixels across a border
+           + sum  b (s - s')^2 + b * gamma * d(s, s')            neighbors: smooth mask, smooth pixels across a border
            - sum  eta / n * log Binomial(s | levels - 1, lam)    prior: mean(s) ~ lam;   b = beta / 16 g, n = g^2 blocks
 
 and each image's blocks are then moved so that salient ones come to where the mask shows them (`transport`), at a cost
@@ -36,7 +36,7 @@ from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
 
 GRIDS = (2, 4, 8, 16)  # blocks per side
-CELLS = 8  # per side, at least: colours are compared, and blocks moved, on no coarser grid (4 px of 32)
+CELLS = 8  # per side, at least: colors are compared, and blocks moved, on no coarser grid (4 px of 32)
 FARTHEST = 4  # places that a block may move
 
 
@@ -140,14 +140,14 @@ def find_mask(
 def _cells(x: Tensor, grid: int) -> Tensor:
     """The images in [0, 1], coarse: (N, C, k g, k g) with k cells for the side of a block.
 
-    They may come normalised by a mean and std that nobody here knows: the batch's own range stands for black and white.
+    They may come normalized by a mean and std that nobody here knows: the batch's own range stands for black and white.
     """
     cells = F.adaptive_avg_pool2d(at_least_float32(x), grid * max(1, CELLS // grid))
     return pixel_range(x).to_pixels(cells)
 
 
 def _borders(cells: Tensor, index: Tensor, grid: int) -> tuple[Tensor, Tensor]:
-    """d(s, s') of each block and the one below it: how much the colours jump at their border.
+    """d(s, s') of each block and the one below it: how much the colors jump at their border.
 
     Written as costs of the single blocks, (2, N, g, g) for s = 0 and s = 1, plus a weight of (s - s')^2, (N, g-1, g).
     """
@@ -190,7 +190,7 @@ def least_energy(cost: Tensor, down: Tensor, right: Tensor) -> Tensor:
     """The masks of (nearly) least `energy`, (N, g, g), for costs that are convex in s.
 
     Costs are drawn linearly between the levels, which leaves the minimum where it is, and s may be any number in
-    [0, 1]. Then s descends and the forces p between neighbours, the dual variables, ascend in turn; both proximal steps
+    [0, 1]. Then s descends and the forces p between neighbors, the dual variables, ascend in turn; both proximal steps
     are a maximum over the pieces between two levels. At the end s is rounded to levels in three ways; the best stays.
     """
     grid, levels = cost.shape[1], cost.shape[-1]

@@ -90,8 +90,8 @@ def _along(axis: int, corner: Tensor, pasted: Tensor, x: Tensor) -> tuple[Tensor
 def resize_matrix(target: Tensor, count: Tensor, length: int) -> Tensor:
     """The weights (N, pixels, length) with which `length` pixels make each `target` pixel of the `count` that remain.
 
-    Every source pixel counts by its distance from the target's centre, linearly down to 0 at the next target pixel's
-    centre: bilinear interpolation with antialiasing. Targets outside 0 .. count - 1 repeat the one at the border.
+    Every source pixel counts by its distance from the target's center, linearly down to 0 at the next target pixel's
+    center: bilinear interpolation with antialiasing. Targets outside 0 .. count - 1 repeat the one at the border.
     """
     scale = length / count.clamp(min=1)
     target = torch.minimum(target.clamp(min=0), (count - 1).clamp(min=0))

@@ -1,6 +1,6 @@
 """SaliencyMix (Uddin et al., 2021): CutMix whose box is cut where x_j is most salient.
 
-The box has the side ratio sqrt(1 - lam), lam ~ Beta(alpha, alpha). Its centre is the most salient pixel of the pasted
+The box has the side ratio sqrt(1 - lam), lam ~ Beta(alpha, alpha). Its center is the most salient pixel of the pasted
 image x_j, and it is pasted at the same place of x_i; the part beyond the border is cut off:
 
     lam := 1 - area of the clipped box / area of the image
@@ -71,15 +71,15 @@ def spectral_residual(x: Tensor) -> Tensor:
 
         saliency = blur(|F^-1(F(x) * exp(-A))|^2)        A = mean of log |F(x)| over 3 x 3 frequencies
 
-    Looked for on the grey image, at no more than 64 px a side.
+    Looked for on the gray image, at no more than 64 px a side.
     """
-    grey = at_least_float32(x.detach()).mean(dim=1, keepdim=True)
+    gray = at_least_float32(x.detach()).mean(dim=1, keepdim=True)
     longer = max(x.shape[-2:])
     if longer > _SIDE:
         small = [max(1, round(length * _SIDE / longer)) for length in x.shape[-2:]]
-        grey = F.interpolate(grey, small, mode="bilinear", antialias=True)
+        gray = F.interpolate(gray, small, mode="bilinear", antialias=True)
     # Without the mean, which says nothing and would leak into the local means of the lowest frequencies.
-    spectrum = torch.fft.fft2(grey - grey.mean(dim=(2, 3), keepdim=True))
+    spectrum = torch.fft.fft2(gray - gray.mean(dim=(2, 3), keepdim=True))
     amplitude = spectrum.abs()
     floor = 1e-6 * amplitude.amax(dim=(2, 3), keepdim=True) + torch.finfo(amplitude.dtype).tiny
     # Frequencies are periodic, so the local mean is, too.

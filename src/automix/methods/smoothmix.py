@@ -1,10 +1,10 @@
 """SmoothMix (Lee et al., 2020): x_j shines through x_i in a soft round patch without an edge.
 
-The patch is a Gaussian bell with its centre uniform over the pixels c, its width sigma in shares of the image's sides:
+The patch is a Gaussian bell with its center uniform over the pixels c, its width sigma in shares of the image's sides:
 
     s = 1 - exp(-|p - c|^2 / (2 sigma^2)) at pixel p        sigma ~ U(0.25, 0.5)        lam := mean(s)
 
-With a lam (given, or drawn from Beta(alpha, alpha)) sigma is what gives this mean at this centre. A box's sharp edge is
+With a lam (given, or drawn from Beta(alpha, alpha)) sigma is what gives this mean at this center. A box's sharp edge is
 a cue that a network can latch on to, and noise to a convolution; here there is none, and robustness to corruptions is
 what the paper gains. Implementations that label the batch with the mean of the bell have x_i and x_j interchanged.
 """
@@ -89,7 +89,7 @@ def sigma_of_share(share: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _distances(center: Tensor, size: tuple[int, int], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """How far each row and each column is from the centre, in shares of the image's height and width."""
+    """How far each row and each column is from the center, in shares of the image's height and width."""
 
     def along(axis: int) -> Tensor:
         place = torch.arange(size[axis], device=center.device, dtype=dtype)

@@ -57,7 +57,7 @@ def stylemix(
 
     `encoder` takes pixels in [0, 1] to features (N, C, h, w), `decoder` brings them back; images smaller than `size`
     are enlarged for them. `t` in [0, 1] is where between its bounds t lies. `mean` and `std` are what `x` was
-    normalised by; without them pixels are told from the range of the batch (pixels.py). Where both shares are 1, `x` is
+    normalized by; without them pixels are told from the range of the batch (pixels.py). Where both shares are 1, `x` is
     given back as it is: through the two networks it would come back only nearly. The mask is constant, the label's lam.
     """
     check_batch(x, y)
@@ -117,7 +117,7 @@ def _type_of(network: nn.Module, otherwise: Tensor) -> torch.dtype:
 
 
 def vgg_encoder() -> nn.Sequential:
-    """VGG-19 up to relu4_1 as AdaIN has it: borders reflected, colours normalised by a 1 x 1 convolution."""
+    """VGG-19 up to relu4_1 as AdaIN has it: borders reflected, colors normalized by a 1 x 1 convolution."""
     layers: list[nn.Module] = [nn.Conv2d(3, 3, 1)]
     channels = 3
     for width in (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512):
@@ -147,8 +147,8 @@ def load_networks(folder: str | Path) -> tuple[nn.Module, nn.Module]:
     """
     paths = [Path(folder) / name for name in FILES]
     read = [_read_convolutions(path) for path in paths]
-    if read[0] and read[0][0][0].shape[-1] == 3:  # torchvision's: colours are normalised before the network
-        read[0].insert(0, _normalising_convolution())
+    if read[0] and read[0][0][0].shape[-1] == 3:  # torchvision's: colors are normalized before the network
+        read[0].insert(0, _normalizing_convolution())
     with torch.device("meta"):  # no memory, no random numbers: the tensors of the files take the places
         encoder, decoder = vgg_encoder(), vgg_decoder()
     for network, convolutions, path in zip((encoder, decoder), read, paths, strict=True):
@@ -167,7 +167,7 @@ def _read_convolutions(path: Path) -> list[tuple[Tensor, Tensor]]:
     return [(tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for _, name in layers if f"{name}.bias" in tensors]
 
 
-def _normalising_convolution() -> tuple[Tensor, Tensor]:
+def _normalizing_convolution() -> tuple[Tensor, Tensor]:
     mean, std = torch.tensor(MEAN, device="cpu"), torch.tensor(STD, device="cpu")
     return torch.diag(1 / std).view(3, 3, 1, 1), -mean / std
 

@@ -1,4 +1,4 @@
-"""SuperMix (Dabouei et al., 2021): masks are optimised until a network sees every image in the mixture.
+"""SuperMix (Dabouei et al., 2021): masks are optimized until a network sees every image in the mixture.
 
 k images get weights w ~ Dirichlet(alpha) (k = 2: lam and 1 - lam) and masks that sum to 1 in every pixel, the softmax
 of k smooth maps. From equal masks, a few Newton-like steps lower, for each sample,
@@ -168,7 +168,7 @@ def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
 
 
 def create_task(model: nn.Module, **options: Any) -> Task:
-    """The masks are optimised for the teacher, if there is one, else for the student, in eval mode."""
+    """The masks are optimized for the teacher, if there is one, else for the student, in eval mode."""
     return MixTask(model, supermix, look=look, **options)
 
 

@@ -70,7 +70,7 @@ def _small_patches(name: str, family: str, size: tuple[int, ...]) -> dict[str, A
 
     if family == "convnext":
         return {"patch_size": 1}
-    with torch.device("meta"):  # no memory, no initialisation: only to read the patch size off
+    with torch.device("meta"):  # no memory, no initialization: only to read the patch size off
         patch = max(1, timm.create_model(name).patch_embed.patch_size[0] // 4)
     if family == "swin_transformer":
         return {"patch_size": patch, "window_size": max(1, min(size) // (8 * patch))}

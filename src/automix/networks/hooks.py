@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from automix.networks.feature_tap import stage_modules
 
 
-def run_changed(model: nn.Module, x: Tensor, layer: str | None, change: Callable[[Tensor], Tensor]) -> Any:
+def run_with_hook(model: nn.Module, x: Tensor, layer: str | None, change: Callable[[Tensor], Tensor]) -> Any:
     """``model(x)`` with the output of submodule `layer` replaced by ``change(output)``; None stands for the input."""
     if layer is None:
         return model(change(x))

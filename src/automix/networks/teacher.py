@@ -3,7 +3,7 @@
     theta_k <- m * theta_k + (1 - m) * theta_q
 
 m starts at its base value and rises to 1 along a cosine. Early on it is held down to (1 + t) / (10 + t), or a run of a
-few hundred steps would end with a teacher that is still mostly its random initialisation.
+few hundred steps would end with a teacher that is still mostly its random initialization.
 
 BatchNorm, where the paper is silent: the teacher always runs in eval mode, and its running statistics follow the
 student's by the same average as its weights. A teacher's answer for an image thus depends on no other image, and

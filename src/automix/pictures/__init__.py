@@ -1,0 +1,1 @@
+"""Pictures of mixed samples: grids of images, and masks over training time."""

@@ -16,7 +16,7 @@ INK, PENCIL, FRAME, PAPER = "#202020", "#606060", "#b8b8b8", "#ffffff"
 
 
 def to_pixels(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Normalised images back in [0, 1]."""
+    """Normalized images back in [0, 1]."""
     return x.float() * std.to(x.device).view(-1, 1, 1) + mean.to(x.device).view(-1, 1, 1)
 
 

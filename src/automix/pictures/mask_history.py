@@ -15,7 +15,7 @@ HEAD = 20  # px above the columns, for their names
 LAM = 0.5
 
 
-def add_to_strip(
+def add_to_history(
     path: Path, task: Task, x: Tensor, y: Tensor, mean: Tensor, std: Tensor, *, column: int, columns: int, name: str
 ) -> None:
     """Draw what `task` makes of images `x` of classes `y` as `column` out of `columns` into the picture at `path`.

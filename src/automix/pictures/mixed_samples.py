@@ -28,7 +28,7 @@ def mixed_samples(
 ) -> Image.Image:
     """The first images of `x`, their partners, and for each of `lams` the masks and the mixed samples.
 
-    `x` is normalised by `mean` and `std`, one number per channel. The partner is the image to the left. White in a mask
+    `x` is normalized by `mean` and `std`, one number per channel. The partner is the image to the left. White in a mask
     is the image, black the partner. The classes `y` are for methods that ask where a class is seen. The task stays.
     """
     x, y = x[:MOST], None if y is None else y[:MOST]

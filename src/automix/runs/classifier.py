@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.networks.create import create_model
+from automix.core.errors import one_line
 from automix.core.tensor_files import misfit, read_tensors, write_tensors
 
 CARD = "automix"  # the card's key in the metadata, here and in the exports
@@ -35,7 +36,7 @@ class Card:
     classes: tuple[str, ...]
     image_size: int  # px, at which the classifier is tested
     train_size: int  # px, for which the model was built
-    crop: float = 1.0  # the short side is resized to image_size / crop, then the centre is cut out
+    crop: float = 1.0  # the short side is resized to image_size / crop, then the center is cut out
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     facts: dict[str, Any] = field(default_factory=dict)  # accuracy, epoch, method, data, version: for people
@@ -81,8 +82,8 @@ class Card:
             raise ValueError(f"the card cannot be used ({one_line(error)})") from None
 
 
-class WithNormalisation(nn.Module):
-    """`model` and the card's normalisation before it: takes pixels in [0, 1], gives logits."""
+class WithNormalization(nn.Module):
+    """`model` and the card's normalization before it: takes pixels in [0, 1], gives logits."""
 
     mean: Tensor
     std: Tensor
@@ -152,8 +153,3 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _tuples(item) for key, item in value.items()}
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-def one_line(error: Exception) -> str:
-    """The message of an error of somebody else's, for a message of ours."""
-    return " ".join(str(error).split()) or type(error).__name__

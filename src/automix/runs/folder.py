@@ -8,7 +8,7 @@ from automix.data import SKIPPED
 from automix.runs.checkpoint import DAMAGED, NAME, PREVIOUS, has_checkpoint
 
 
-def goes_on(
+def check_resumable(
     folder: Path,
     now: dict[str, Any],
     read_before: Callable[[], dict[str, Any]],

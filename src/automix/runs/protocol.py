@@ -1,6 +1,6 @@
 """The paper's protocol for a result: what one run counts for, and what several runs say together.
 
-One trial counts with the median of the top-1 test accuracies of its last ten epochs, in per cent. A result is the mean
+One trial counts with the median of the top-1 test accuracies of its last ten epochs, in percent. A result is the mean
 of these medians over trials that differ in nothing but the seed (the paper has three), and their standard deviation,
 with n - 1 in the denominator. The accuracy is that of the classifier which the run deploys: the teacher's where there
 is one. No weights are chosen by it: a best epoch chosen on test data is no result.
@@ -51,7 +51,7 @@ def over_trials(values: Sequence[float], epochs: int = LAST) -> "Trials":
 
 @dataclass(frozen=True)
 class Trials:
-    """What trials say together, in per cent; `epochs` of the last ten are in each trial's median."""
+    """What trials say together, in percent; `epochs` of the last ten are in each trial's median."""
 
     mean: float
     std: float | None

@@ -9,14 +9,14 @@ from typing import Any
 
 from PIL import Image
 
-from automix.evaluation.plots import BLUE, GREY, ORANGE, as_image, new_figure
+from automix.evaluation.plots import BLUE, GRAY, ORANGE, as_image, new_figure
 from automix.studies.cells import ACCURACIES
 from automix.studies.results import Block, Line, Number
 
 COST = "efficiency/step_ratio"
-COLOURS = {"student": GREY, "teacher": BLUE}
+COLORS = {"student": GRAY, "teacher": BLUE}
 APART = 0.045  # of the height of a panel, between names that would lie on each other
-LEADER = {"arrowstyle": "-", "linewidth": 0.5, "color": GREY, "relpos": (0, 0.5)}  # from a point to its name's left end
+LEADER = {"arrowstyle": "-", "linewidth": 0.5, "color": GRAY, "relpos": (0, 0.5)}  # from a point to its name's left end
 WIDTH = 1.6  # of a name, as a factor on the axis of costs
 
 
@@ -36,7 +36,7 @@ def draw(blocks: Sequence[Block]) -> Image.Image | None:
         if costs:
             _draw_against_cost(row[1], block, costs)
     for network, label in (("student", "student (no EMA)"), ("teacher", "teacher (EMA)")):
-        axes[0][0].plot([], [], "o", markersize=4, color=COLOURS[network], label=label)
+        axes[0][0].plot([], [], "o", markersize=4, color=COLORS[network], label=label)
     axes[0][0].legend(fontsize=8, loc="best")
     return as_image(figure)
 
@@ -47,7 +47,7 @@ def _draw_spread(axis: Any, block: Block) -> None:
         for network, shift in (("student", -0.12), ("teacher", 0.12)):
             if (trials := line.numbers[network].trials) is not None:  # type: ignore[index]
                 axis.errorbar(trials.mean, number + shift, xerr=trials.std or 0, fmt="o", markersize=4, capsize=2,
-                              color=COLOURS[network])  # fmt: skip
+                              color=COLORS[network])  # fmt: skip
     axis.set_yticks(range(len(block.lines)), [line.title for line in block.lines])
     axis.invert_yaxis()
     axis.grid(axis="x", alpha=0.3)

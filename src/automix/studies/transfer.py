@@ -1,4 +1,4 @@
-"""The paper's tables on other tasks: Table 5 (fine-grained, scenes), Table 7 (detection), Table 8 (localisation)."""
+"""The paper's tables on other tasks: Table 5 (fine-grained, scenes), Table 7 (detection), Table 8 (localization)."""
 
 from automix.studies.cells import Column, Experiment, make_cells
 from automix.studies.names import R18, R50, RX50, RX101, column, rows
@@ -68,7 +68,7 @@ TABLE7 = Experiment(
 
 TABLE8_COLUMNS = tuple(
     column(
-        name, f"CUB-200, {title}, MaxBoxAccV2 %", "cub200", model, "fine-grained", measure="localisation/max_box_acc"
+        name, f"CUB-200, {title}, MaxBoxAccV2 %", "cub200", model, "fine-grained", measure="localization/max_box_acc"
     )
     for name, title, model in (("r18", "R-18", f"{R18}.tv_in1k"), ("rx50", "RX-50", f"{RX50}.tv_in1k"))
 )
@@ -83,7 +83,7 @@ TABLE8_PAPER = {
 }
 TABLE8 = Experiment(
     name="table8",
-    title="localisation by CAM, CUB-200",
+    title="localization by CAM, CUB-200",
     source="tab:cub_wsol",
     rows=rows(*TABLE8_PAPER),
     columns=TABLE8_COLUMNS,

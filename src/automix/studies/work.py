@@ -61,7 +61,7 @@ def measure(job: Job, network: Network) -> None:
     from automix.evaluation.evaluation import Evaluation
     from automix.evaluation.subject import open_subject
     from automix.evaluation.suite import Session, evaluate, write
-    from automix.runs.classifier import WithNormalisation
+    from automix.runs.classifier import WithNormalization
     from automix.training.hardware import choose_device
     from automix.training.load import load_task
 
@@ -69,7 +69,7 @@ def measure(job: Job, network: Network) -> None:
     subject = open_subject(str(job.folder), device=device, data_root=job.values["data_root"])
     if network == "student" and has_teacher(job.folder):
         task, card, _ = load_task(job.folder)
-        subject = replace(subject, classifier=WithNormalisation(task.student, card).to(device).eval())
+        subject = replace(subject, classifier=WithNormalization(task.student, card).to(device).eval())
     session = Session(subject, corrupted=corrupted_images(job))
     for name, found in evaluate(session, names):
         if isinstance(found, Evaluation):

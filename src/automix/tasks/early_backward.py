@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-def settle(loss: Tensor, parameters: Iterable[Tensor]) -> Tensor:
+def backward_early(loss: Tensor, parameters: Iterable[Tensor]) -> Tensor:
     """The same number, with the gradients of `parameters` computed now and the graph behind it let go.
 
     Gradients of anything else that the loss depends on are lost. Under float16 the loss comes back as it was: its
@@ -21,16 +21,16 @@ def settle(loss: Tensor, parameters: Iterable[Tensor]) -> Tensor:
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     device = loss.device.type
-    if not loss.requires_grad or not trained or isinstance(loss.grad_fn, _Settled._backward_cls):
+    if not loss.requires_grad or not trained or isinstance(loss.grad_fn, _EarlyBackward._backward_cls):
         return loss
     if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16:
         return loss
     with torch.autocast(device, enabled=False):  # a backward pass runs in the types of its forward pass
         gradients = torch.autograd.grad(loss, trained, allow_unused=True)
-    return _Settled.apply(loss.detach(), gradients, *trained)
+    return _EarlyBackward.apply(loss.detach(), gradients, *trained)
 
 
-class _Settled(torch.autograd.Function):
+class _EarlyBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor | None], *trained: Tensor) -> Tensor:
         ctx.gradients = gradients

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from automix.core.draws import draw_one
 from automix.core.target import Mixed, MixedTarget
 from automix.networks.feature_tap import channels_last_maps
-from automix.networks.hooks import hidden_layers, run_changed
+from automix.networks.hooks import hidden_layers, run_with_hook
 from automix.networks.modes import eval_mode
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import StepOutput, batch_norm_hint, step_output
@@ -55,7 +55,7 @@ class HiddenTask(MixTask):
             return z
 
         with batch_norm_hint(x):
-            logits = run_changed(self.student, x, layer, change)
+            logits = run_with_hook(self.student, x, layer, change)
             if len(targets) != 1:
                 raise ValueError(f"layer={layer!r} runs {len(targets)} times in a pass: accepted is one that runs once")
         return step_output(self.student_losses(x, y, targets[0], logits), logits, targets[0])

@@ -25,7 +25,7 @@ from automix.core.draws import step_generator
 from automix.core.target import Mixed, MixedTarget
 from automix.core.validation import check_batch, check_range
 from automix.networks.teacher import follow, make_teacher, momentum_at
-from automix.tasks.early_backward import settle
+from automix.tasks.early_backward import backward_early
 
 Criterion = Callable[[MixedTarget, Tensor], Tensor]
 """How a mixed target scores logits: a method of MixedTarget, with its options bound by functools.partial."""
@@ -56,7 +56,7 @@ class Task(nn.Module, ABC):
     statistics of BatchNorm.
     """
 
-    learns_to_mix: ClassVar[bool] = False  # whether there is something to `examine`
+    learns_to_mix: ClassVar[bool] = False  # whether there is something to `diagnose`
 
     def __init__(
         self,
@@ -123,14 +123,14 @@ class Task(nn.Module, ABC):
         """l_MCE of the mixed batch's `logits` and, where the task wants it, l_CE on the clean images."""
         losses = {"loss_mixed": self.criterion(target, logits)}
         if self.one_hot_loss:
-            losses["loss_mixed"] = self.settle(losses["loss_mixed"])
+            losses["loss_mixed"] = self.backward_early(losses["loss_mixed"])
             with batch_norm_hint(x):
                 losses["loss_clean"] = self.criterion(MixedTarget.clean(y), self.student(x))
         return losses
 
-    def settle(self, loss: Tensor) -> Tensor:
+    def backward_early(self, loss: Tensor) -> Tensor:
         """The loss term, before another one's forward pass: what it needed memory for is let go (see settle.py)."""
-        return settle(loss, self.parameters())
+        return backward_early(loss, self.parameters())
 
     def _next_generator(self) -> torch.Generator:
         rank, world = rank_and_world()
@@ -175,7 +175,7 @@ class Task(nn.Module, ABC):
     ) -> Mixed:
         """The mixing alone; draws what is not given."""
 
-    def examine(self, x: Tensor, y: Tensor) -> tuple[dict[str, float], dict[str, str]]:
+    def diagnose(self, x: Tensor, y: Tensor) -> tuple[dict[str, float], dict[str, str]]:
         """What a learned mixer does to these images: numbers for the log and, by kind, what a person should know."""
         return {}, {}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from automix.runs.config import TrainConfig
 from automix.training.display import Silent, choose_display
-from automix.training.distributed import joined
+from automix.training.distributed import process_group
 from automix.training.log import Display, RunLog
 from automix.training.loop import NotFiniteError, fit
 from automix.training.prepare import prepare
@@ -27,13 +27,13 @@ def train(
     Seeds torch's global generator in every step, because dropout and stochastic depth draw from it.
     """
     display = display or Silent()
-    with listening() as stop, joined(config.device) as among:
-        progress = display.reading if among.leads else None
-        run = prepare(config, among, resume=resume, overwrite=overwrite, progress=progress)
+    with listening() as stop, process_group(config.device) as world:
+        progress = display.reading if world.is_main_process else None
+        run = prepare(config, world, resume=resume, overwrite=overwrite, progress=progress)
         log = RunLog(run, display)
         try:
             fit(run, log, stop)
-            among.wait()
+            world.wait()
             return log.finish(run)
         finally:
             log.close()

@@ -6,19 +6,19 @@ import torch
 from torch import Tensor, nn
 
 from automix.tasks.task import Task
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 from automix.training.hardware import Precision, autocast
 
 
 @torch.no_grad()
 def measure_accuracy(
-    task: Task, batches: Iterator[tuple[Tensor, Tensor]], device: torch.device, precision: Precision, among: Processes
+    task: Task, batches: Iterator[tuple[Tensor, Tensor]], device: torch.device, precision: Precision, world: World
 ) -> dict[str, float]:
-    """Per cent top-1 and top-5 by network; every process counts its share of the test set."""
+    """Percent top-1 and top-5 by network; every process counts its share of the test set."""
     networks: dict[str, nn.Module] = {"student": task.student}
     if task.teacher is not None:
         networks["teacher"] = task.teacher
-    among.share_buffers(task)
+    world.share_buffers(task)
     task.eval()
     right = torch.zeros(len(networks), 2, dtype=torch.float64)
     count = torch.zeros(1, dtype=torch.float64)
@@ -31,6 +31,6 @@ def measure_accuracy(
             hits = logits.topk(min(5, logits.shape[1]), dim=1).indices == y.unsqueeze(1)
             right[number] += torch.stack([hits[:, 0].sum(), hits.any(dim=1).sum()]).cpu()
     task.train()
-    per_cent = 100 * among.total(right) / among.total(count)
+    per_cent = 100 * world.total(right) / world.total(count)
     names = [f"{network}_{top}" for network in networks for top in ("top1", "top5")]
     return dict(zip(names, per_cent.flatten().tolist(), strict=True))

@@ -16,7 +16,7 @@ from automix.networks.create import create_model
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import Recipe
 from automix.tasks.task import Criterion, Task
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 
 RSB_THRESHOLD = 0.2  # "ResNet strikes back": a class counts as present where its mixed label exceeds this
 
@@ -92,9 +92,7 @@ def method_options(config: TrainConfig) -> dict[str, Any]:
     return options | given | config.method_options
 
 
-def build_data(
-    config: TrainConfig, among: Processes, *, remembered: bool = True, progress: Progress | None = None
-) -> Data:
+def build_data(config: TrainConfig, world: World, *, remembered: bool = True, progress: Progress | None = None) -> Data:
     """The dataset and this process's share of its batches; `remembered`: without the files its folder lists as bad."""
     return open_data(
         config.data,
@@ -104,8 +102,8 @@ def build_data(
         per_class=config.per_class,
         batch_size=config.settings.batch_size,
         seed=config.seed,
-        rank=among.rank,
-        world=among.world,
+        rank=world.rank,
+        world=world.size,
         pieces=config.accumulate,
         workers=config.workers,
         bad_data=config.bad_data,

@@ -113,7 +113,7 @@ def describe(run: Run) -> str:
     """What is about to be trained, in two lines."""
     data, config = run.data, run.config
     millions = sum(parameter.numel() for parameter in run.task.student.parameters()) / 1e6
-    where = f"{run.device.type}, {run.precision}" + (f", {run.among.world} processes" if run.among.world > 1 else "")
+    where = f"{run.device.type}, {run.precision}" + (f", {run.world.size} processes" if run.world.size > 1 else "")
     return (
         f"{config.method} on {data.name}: {len(data.classes)} classes, {data.train_count} training and "
         f"{data.test_count} test images of {data.image_size} px\n"

@@ -23,53 +23,53 @@ class ProcessLostError(ConnectionError):
 
 
 @dataclass(frozen=True)
-class Processes:
-    """This process's place: number `rank` of `world`, number `local` on its machine."""
+class World:
+    """This process's place: process `rank` of `size`, number `local_rank` on its machine."""
 
     rank: int = 0
-    world: int = 1
-    local: int = 0
+    size: int = 1
+    local_rank: int = 0
 
     @property
-    def leads(self) -> bool:
+    def is_main_process(self) -> bool:
         """Whether this is the process that prints and writes."""
         return self.rank == 0
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean over all processes; NaN anywhere is NaN everywhere."""
-        return self.total(values) / self.world
+        return self.total(values) / self.size
 
     def total(self, values: Tensor) -> Tensor:
-        if self.world > 1:
+        if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def share_buffers(self, module: nn.Module) -> None:
         """Give every process the running statistics of the first, so that all evaluate the same network."""
-        if self.world > 1:
+        if self.size > 1:
             for buffer in module.buffers():
                 dist.broadcast(buffer, 0)
 
     def wait(self) -> None:
-        if self.world > 1:
+        if self.size > 1:
             dist.barrier()
 
 
 @contextmanager
-def joined(device: str) -> Iterator[Processes]:
+def process_group(device: str) -> Iterator[World]:
     """Join the other processes that torchrun started, if it did."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield Processes()
+        yield World()
         return
-    among = Processes(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"]))
+    world = World(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"]))
     try:
-        _join(among, device)
-        yield among
+        _join(world, device)
+        yield world
     except RuntimeError as error:  # from any exchange, those inside DistributedDataParallel's backward pass too
         if not _is_silence(error):
             raise
         raise ProcessLostError(
-            f"process {among.rank} of {among.world} lost another one ({str(error).splitlines()[0]}); "
+            f"process {world.rank} of {world.size} lost another one ({str(error).splitlines()[0]}); "
             "the last checkpoint is whole, to go on: the same command with --resume"
         ) from error
     finally:
@@ -77,17 +77,17 @@ def joined(device: str) -> Iterator[Processes]:
             dist.destroy_process_group()
 
 
-def _join(among: Processes, device: str) -> None:
+def _join(world: World, device: str) -> None:
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if cuda:
-        torch.cuda.set_device(among.local)
-    store, rank, world = next(rendezvous("env://", timeout=PATIENCE))
+        torch.cuda.set_device(world.local_rank)
+    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
     if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
         # torchrun keeps its store when it restarts the processes, with the addresses of those that are dead in it
         # (pytorch issue 135712). Over several machines its count of restarts is not the same everywhere.
         store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
 
 
 def _is_silence(error: RuntimeError) -> bool:

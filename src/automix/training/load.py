@@ -9,7 +9,7 @@ from automix.runs.classifier import Card
 from automix.runs.config import TrainConfig, read_config
 from automix.tasks.task import Task
 from automix.training.build import build_data, build_model, build_task
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 
 
 def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
@@ -26,5 +26,5 @@ def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
 
 
 def preview(config: TrainConfig, count: int = 8) -> tuple[Tensor, Tensor]:
-    """Test images of the run's dataset, of as many classes as possible, normalised, and their classes."""
-    return build_data(config, Processes()).loader.preview(count)
+    """Test images of the run's dataset, of as many classes as possible, normalized, and their classes."""
+    return build_data(config, World()).loader.preview(count)

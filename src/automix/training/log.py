@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from automix.core.files import write_atomically, write_text
-from automix.pictures.mask_history import add_to_strip
+from automix.pictures.mask_history import add_to_history
 from automix.pictures.mixed_samples import mixed_samples
 from automix.runs.protocol import median_of_last
 from automix.training.hardware import autocast
 from automix.training.run import Run
 
 STEPS_BETWEEN_LINES = 50
-EXAMINED = 128  # test images on which masks are measured
+DIAGNOSED_IMAGES = 128  # test images on which masks are measured
 
 
 class Display(Protocol):
@@ -32,7 +32,7 @@ class RunLog:
     """Writes the numbers of the leading process; the others' logs do nothing."""
 
     def __init__(self, run: Run, display: Display) -> None:
-        self.active = run.among.leads
+        self.active = run.world.is_main_process
         self.display = display
         self.numbers: dict[str, list[float]] = {}  # of the epoch's steps
         self.steps = 0
@@ -78,15 +78,15 @@ class RunLog:
         self.display.epoch(run, record)
         self.numbers, self.steps = {}, 0
 
-    def examine(self, run: Run, record: dict[str, float]) -> None:
+    def diagnose(self, run: Run, record: dict[str, float]) -> None:
         """Add to `record` what the task's mixer does to test images; say once what is wrong with it."""
         if not (self.active and run.task.learns_to_mix):  # for the others no image need be read
             return
-        x, y = run.data.loader.preview(EXAMINED)
+        x, y = run.data.loader.preview(DIAGNOSED_IMAGES)
         with autocast(run.precision, run.device):
-            numbers, complaints = run.task.examine(x.to(run.device), y.to(run.device))
+            numbers, mask_warnings = run.task.diagnose(x.to(run.device), y.to(run.device))
         record |= numbers
-        for kind, message in complaints.items():
+        for kind, message in mask_warnings.items():
             if kind not in self.said:
                 self.said.add(kind)
                 self._write(run, {"kind": "warning", "about": kind, "message": message})
@@ -108,7 +108,7 @@ class RunLog:
         folder.mkdir(exist_ok=True)
         write_atomically(folder / f"epoch-{epoch:04d}.png", picture.save)
         every = run.epochs_between_pictures
-        add_to_strip(
+        add_to_history(
             folder / "over-time.png",
             run.task,
             x,
@@ -122,7 +122,7 @@ class RunLog:
 
     def finish(self, run: Run) -> dict[str, Any]:
         """The summary, written and shown."""
-        summary = summarise(run, self.epochs)
+        summary = summarize(run, self.epochs)
         if self.active:
             write_text(run.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
             self.display.end(run, summary)
@@ -150,7 +150,7 @@ def learning_rate(run: Run) -> float:
     return float(run.optimizer.param_groups[0]["lr"])
 
 
-def summarise(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
     """The last epoch's accuracies, and the paper's protocol: the median over the last ten epochs."""
     measured = [record for record in epochs if run.deployed_metric in record]
     summary: dict[str, Any] = {"data": run.config.data, "method": run.config.method, "model": run.config.model}

@@ -91,7 +91,7 @@ def _read(run: Run, terms: list[dict[str, Tensor]], norms: dict[str, Tensor], st
     means = {name: torch.stack([piece[name].float() for piece in terms]).mean() for name in terms[0]}
     means |= {name: norm.float() for name, norm in norms.items()}
     means["stop"] = means["loss"].new_tensor(float(stop.asked))
-    values = run.among.mean(torch.stack(list(means.values()))).tolist()
+    values = run.world.mean(torch.stack(list(means.values()))).tolist()
     metrics = dict(zip(means, values, strict=True))
     stop.agreed = metrics.pop("stop") > 0
     if bad := not_finite(metrics, run.scaler):
@@ -127,8 +127,8 @@ def finish_epoch(run: Run, log: RunLog) -> None:
     accuracy: dict[str, float] = {}
     if epoch % run.config.eval_every == 0 or epoch > epochs - LAST:
         test = run.data.loader.test_batches()
-        accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.among)
-        log.examine(run, accuracy)
+        accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.world)
+        log.diagnose(run, accuracy)
     log.epoch(run, epoch, accuracy)
     if accuracy and accuracy[run.deployed_metric] > run.best["top1"]:
         run.best = {"top1": accuracy[run.deployed_metric], "epoch": epoch}

@@ -27,7 +27,7 @@ from automix.runs.checkpoint import NAME, read_checkpoint, restore, save_checkpo
 from automix.runs.classifier import Card, save_classifier
 from automix.runs.config import TrainConfig
 from automix.tasks.task import Task
-from automix.training.distributed import Processes
+from automix.training.distributed import World
 from automix.training.hardware import Precision
 
 
@@ -36,7 +36,7 @@ class Run:
     """The state of a training run."""
 
     config: TrainConfig
-    among: Processes
+    world: World
     data: Data
     device: torch.device
     precision: Precision
@@ -88,7 +88,7 @@ class Run:
 
     def save_checkpoint(self) -> None:
         """Written by the leading process; the others only note the time."""
-        if self.among.leads:
+        if self.world.is_main_process:
             facts = {"step": self.step, "best": self.best, "seconds": self.seconds, "card": self.card({}).to_json()}
             save_checkpoint(self.folder / NAME, self.task, self.optimizer, self.scaler, facts, self.precision)
         self._saved = time.monotonic()
@@ -102,7 +102,7 @@ class Run:
 
     def save_classifier(self, name: str, accuracy: dict[str, float]) -> None:
         """The deployed classifier with all that is needed to use it, as NAME.safetensors."""
-        if self.among.leads:
+        if self.world.is_main_process:
             save_classifier(self.folder / f"{name}.safetensors", self.task.classifier, self.card(accuracy))
             if isinstance(block := getattr(self.task, "mix_block", None), MixBlock):
                 save_mix_block(self.folder / "mix_block.safetensors", block)  # to begin another training with

@@ -1,0 +1,1 @@
+"""What people look at: the report of a run, and the explorer."""

@@ -9,7 +9,7 @@ from automix.core.validation import unknown_name
 from automix.evaluation.corruptions import blur, digital, noise, spatter, weather
 from automix.evaluation.corruptions.severities import NAMES, STRONGEST, table_for
 
-SMALLEST = 8  # px: smaller images have no room for the neighbours that some corruptions look at
+SMALLEST = 8  # px: smaller images have no room for the neighbors that some corruptions look at
 
 CORRUPTIONS: dict[str, Callable[..., Tensor]] = {
     name: next(getattr(file, name) for file in (noise, blur, weather, digital, spatter) if hasattr(file, name))

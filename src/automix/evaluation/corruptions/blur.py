@@ -56,7 +56,7 @@ def convolve(images: Tensor, kernel: Tensor) -> Tensor:
 def glass_blur(x: Tensor, generator: torch.Generator, sigma: float, reach: int, rounds: int) -> Tensor:
     """Pixels displaced by up to `reach`, between two Gaussian blurs.
 
-    The original exchanges pixels, but its numpy views make a copy of each exchange: a pixel takes the colour of another
+    The original exchanges pixels, but its numpy views make a copy of each exchange: a pixel takes the color of another
     and the other keeps it. The published files were made so, and this does the same.
     """
     height, width = x.shape[-2:]
@@ -70,7 +70,7 @@ def glass_blur(x: Tensor, generator: torch.Generator, sigma: float, reach: int, 
 
 
 def sources(down: Tensor, across: Tensor, reach: int) -> Tensor:
-    """Where each pixel's colour comes from, (N, H * W), if pixels copy from (`down`, `across`) beside them, in turn.
+    """Where each pixel's color comes from, (N, H * W), if pixels copy from (`down`, `across`) beside them, in turn.
 
     The turn is from the last pixel to the first, in the part at least `reach` from the border. Who copies from a pixel
     whose turn was before gets what that one has got. All chains are followed at once, each step twice as far.

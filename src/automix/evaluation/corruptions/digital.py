@@ -1,4 +1,4 @@
-"""Colours, sampling, files. As all corruptions: pixels in [0, 1] (N, 3, H, W), a generator, the strength, to pixels."""
+"""Colors, sampling, files. As all corruptions: pixels in [0, 1] (N, 3, H, W), a generator, the strength, to pixels."""
 
 import io
 import os
@@ -15,24 +15,24 @@ from automix.evaluation.corruptions.lines import box_matrix, gaussian_blur_lines
 
 
 def brightness(x: Tensor, generator: torch.Generator, added: float) -> Tensor:
-    """More V of HSV. Hue and saturation are ratios of the colours, so all three grow alike."""
+    """More V of HSV. Hue and saturation are ratios of the colors, so all three grow alike."""
     value = x.amax(dim=1, keepdim=True)
     brighter = (value + added).clamp(0, 1)
     return torch.where(value > 0, x * (brighter / value.clamp(min=1e-6)), brighter)
 
 
 def saturate(x: Tensor, generator: torch.Generator, factor: float, added: float) -> Tensor:
-    """Another S of HSV, factor * S + added. As in skimage the hue of a grey pixel is red, which `added` brings out."""
+    """Another S of HSV, factor * S + added. As in skimage the hue of a gray pixel is red, which `added` brings out."""
     value = x.amax(dim=1, keepdim=True)
     chroma = value - x.amin(dim=1, keepdim=True)
-    below = (value - x) / chroma.clamp(min=1e-6)  # 0 for the strongest colour, 1 for the weakest
+    below = (value - x) / chroma.clamp(min=1e-6)  # 0 for the strongest color, 1 for the weakest
     red = torch.tensor([0.0, 1.0, 1.0], device=x.device).view(3, 1, 1)
     saturation = (chroma / value.clamp(min=1e-6) * factor + added).clamp(0, 1)
     return value * (1 - saturation * torch.where(chroma > 0, below, red))
 
 
 def contrast(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
-    """Less difference to the mean colour of the image."""
+    """Less difference to the mean color of the image."""
     mean = x.mean(dim=(2, 3), keepdim=True)
     return (x - mean) * factor + mean
 
@@ -63,7 +63,7 @@ def jpeg_compression(x: Tensor, generator: torch.Generator, quality: float) -> T
 
 
 def elastic_transform(x: Tensor, generator: torch.Generator, amount: float, sigma: float, jitter: float) -> Tensor:
-    """A small affine map, then every pixel from somewhere near it, neighbours from similar places (bilinear).
+    """A small affine map, then every pixel from somewhere near it, neighbors from similar places (bilinear).
 
     All three strengths are shares of the shorter side: how far pixels move, how smoothly, and how far three points of
     the affine map do. OpenCV's warp rounds places to 1/32 px, this does not.
@@ -82,9 +82,9 @@ def elastic_transform(x: Tensor, generator: torch.Generator, amount: float, sigm
 
 def affine_back(shift: Tensor, height: int, width: int) -> Tensor:
     """(N, 3, 2): from (x, y, 1) after the map to (x, y) before it, which moves three points by `shift` (N, 3, 2)."""
-    centre = torch.tensor([width // 2, height // 2], device=shift.device, dtype=shift.dtype)
+    center = torch.tensor([width // 2, height // 2], device=shift.device, dtype=shift.dtype)
     signs = torch.tensor([[1, 1], [1, -1], [-1, -1]], device=shift.device, dtype=shift.dtype)
-    points = centre + signs * (min(height, width) // 3)
+    points = center + signs * (min(height, width) // 3)
     after = F.pad(points + shift, (0, 1), value=1.0)
     return torch.linalg.solve(after, points.expand(len(shift), -1, -1))
 

@@ -36,7 +36,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 @dataclass(frozen=True)
 class CorruptionTable:
-    """Top-1 in per cent: `top1` (corruptions, severities), and `clean`, of the images as they are."""
+    """Top-1 in percent: `top1` (corruptions, severities), and `clean`, of the images as they are."""
 
     names: tuple[str, ...]
     severities: tuple[int, ...]

@@ -53,13 +53,13 @@ def zoom_matrix(size: int, factor: float) -> Tensor:
 
 
 def box_matrix(size: int, new_size: int) -> Tensor:
-    """Pillow's resizing with the BOX filter: the mean of the pixels whose centres lie in the new pixel."""
+    """Pillow's resizing with the BOX filter: the mean of the pixels whose centers lie in the new pixel."""
     scale = size / new_size
-    centre = (torch.arange(new_size, dtype=torch.float64) + 0.5) * scale
-    # Centres often lie exactly on the edge of a new pixel: rounding decides, and is to decide as it does in Pillow.
-    place, half, centre = torch.arange(size), max(scale, 1) / 2, centre.unsqueeze(1)
-    distance = (place - centre + 0.5) * (1 / max(scale, 1))
-    within = (place >= (centre - half + 0.5).floor()) & (place < (centre + half + 0.5).floor())
+    center = (torch.arange(new_size, dtype=torch.float64) + 0.5) * scale
+    # Centers often lie exactly on the edge of a new pixel: rounding decides, and is to decide as it does in Pillow.
+    place, half, center = torch.arange(size), max(scale, 1) / 2, center.unsqueeze(1)
+    distance = (place - center + 0.5) * (1 / max(scale, 1))
+    within = (place >= (center - half + 0.5).floor()) & (place < (center + half + 0.5).floor())
     inside = (within & (distance > -0.5) & (distance <= 0.5)).float()
     return inside / inside.sum(dim=1, keepdim=True)
 

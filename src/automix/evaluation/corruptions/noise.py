@@ -19,7 +19,7 @@ def shot_noise(x: Tensor, generator: torch.Generator, photons: float) -> Tensor:
 
 
 def impulse_noise(x: Tensor, generator: torch.Generator, amount: float) -> Tensor:
-    """Salt and pepper: each of the three colours of a pixel becomes 0 or 1 by itself, as in skimage."""
+    """Salt and pepper: each of the three colors of a pixel becomes 0 or 1 by itself, as in skimage."""
     chosen, salt = torch.rand((2, *x.shape), generator=generator, device=generator.device).to(x.device)
     return torch.where(chosen <= amount, (salt <= 0.5).to(x), x)
 

@@ -33,17 +33,17 @@ def spatter(
     if mud:
         cover = gaussian_blur_lines((liquid > threshold).to(x), strength)
         cover = torch.where(cover < 0.8, 0, cover)
-        return torch.lerp(x, _colour(MUD, x), cover)
+        return torch.lerp(x, _color(MUD, x), cover)
     depth = (torch.where(liquid < threshold, 0, liquid) * 255).floor() % 256  # as bytes, which start again after 255
     shine = depth * _relief(depth)
     brightest = shine.amax(dim=(2, 3), keepdim=True).clamp(min=1e-6)
-    return x + strength * shine / brightest * _colour(WATER, x)
+    return x + strength * shine / brightest * _color(WATER, x)
 
 
 def _relief(depth: Tensor) -> Tensor:
     """How light falls on drops of this depth (N, 1, H, W), values to 255: their slope, by the distance to an edge."""
     distance = distance_to(edges(depth))
-    levels = equalised((mean_of_nine(distance) + 1e-3).floor())
+    levels = equalized((mean_of_nine(distance) + 1e-3).floor())
     lit = convolve(levels, torch.tensor(RELIEF)).clamp(0, 255)
     return mean_of_nine(lit).round()
 
@@ -100,7 +100,7 @@ def distance_to(marked: Tensor) -> Tensor:
     return squares.sqrt()
 
 
-def equalised(levels: Tensor) -> Tensor:
+def equalized(levels: Tensor) -> Tensor:
     """Whole values 0 to 255 (N, 1, H, W) with a level histogram, as OpenCV's: the smallest one becomes 0."""
     value = levels.long().flatten(1)
     counts = value.new_zeros(len(value), 256).scatter_add_(1, value, torch.ones_like(value))
@@ -110,5 +110,5 @@ def equalised(levels: Tensor) -> Tensor:
     return torch.where(others > 0, table.gather(1, value), value).view(levels.shape).to(levels)
 
 
-def _colour(colour: tuple[float, float, float], x: Tensor) -> Tensor:
-    return torch.tensor(colour, device=x.device, dtype=x.dtype).view(3, 1, 1)
+def _color(color: tuple[float, float, float], x: Tensor) -> Tensor:
+    return torch.tensor(color, device=x.device, dtype=x.dtype).view(3, 1, 1)

@@ -11,10 +11,10 @@ from automix.evaluation.corruptions.blur import smear
 from automix.evaluation.corruptions.lines import zoom_lines
 from automix.evaluation.corruptions.noise import normal
 
-GREY = (0.299, 0.587, 0.114)  # shares of red, green and blue
+GRAY = (0.299, 0.587, 0.114)  # shares of red, green and blue
 FROST_SIDE, FROSTS = 512, 5  # px of each drawn sheet of ice, and how many
 DIRECTIONS = 8  # of its needles
-ICE = (0.72, 0.86, 1.0)  # the colour where it is thin; thick ice is white
+ICE = (0.72, 0.86, 1.0)  # the color where it is thin; thick ice is white
 
 
 def snow(
@@ -33,8 +33,8 @@ def snow(
     flakes = (torch.where(flakes < threshold, 0, flakes).clamp(0, 1) * 255).floor() / 255
     angle = -135 + 90 * draw_uniform(x, (len(x),), generator)
     flakes = smear(flakes, angle, radius, sigma)
-    grey = (x * torch.tensor(GREY, device=x.device).view(3, 1, 1)).sum(dim=1, keepdim=True)
-    pale = torch.maximum(x, grey * 1.5 + 0.5)
+    gray = (x * torch.tensor(GRAY, device=x.device).view(3, 1, 1)).sum(dim=1, keepdim=True)
+    pale = torch.maximum(x, gray * 1.5 + 0.5)
     return kept * x + (1 - kept) * pale + flakes + flakes.flip(-1, -2)
 
 
@@ -50,7 +50,7 @@ def fog(x: Tensor, generator: torch.Generator, strength: float, decay: float) ->
 def plasma(x: Tensor, side: int, decay: float, generator: torch.Generator) -> Tensor:
     """The diamond-square algorithm on a torus, (N, 1, side, side) from 0 to 1; `side` is a power of two.
 
-    The uniform noise added to the mean of four neighbours has the amplitude wobble squared, as in the original.
+    The uniform noise added to the mean of four neighbors has the amplitude wobble squared, as in the original.
     """
     heights = x.new_zeros(len(x), side, side)
     wobble, step = 100.0, side
@@ -62,10 +62,10 @@ def plasma(x: Tensor, side: int, decay: float, generator: torch.Generator) -> Te
         half = step // 2
         corners = heights[:, ::step, ::step].clone()
         two = corners + corners.roll(-1, 1)
-        centres = near(two + two.roll(-1, 2))
-        heights[:, half::step, half::step] = centres
-        heights[:, ::step, half::step] = near(centres + centres.roll(1, 1) + corners + corners.roll(-1, 2))
-        heights[:, half::step, ::step] = near(centres + centres.roll(1, 2) + corners + corners.roll(-1, 1))
+        centers = near(two + two.roll(-1, 2))
+        heights[:, half::step, half::step] = centers
+        heights[:, ::step, half::step] = near(centers + centers.roll(1, 1) + corners + corners.roll(-1, 2))
+        heights[:, half::step, ::step] = near(centers + centers.roll(1, 2) + corners + corners.roll(-1, 1))
         step, wobble = half, wobble / decay
     heights = heights - heights.amin(dim=(1, 2), keepdim=True)
     return (heights / heights.amax(dim=(1, 2), keepdim=True)).unsqueeze(1)
@@ -111,14 +111,14 @@ def _draw_ice(generator: torch.Generator) -> Tensor:
     fine = (1 - torch.exp(-((frequency / 0.01) ** 2))) * torch.exp(-((frequency / 0.3) ** 4))
     needle = torch.exp(-((along / 0.006) ** 2)) * fine / frequency.clamp(min=1 / FROST_SIDE)
     slow = torch.exp(-((frequency / 0.007) ** 2))
-    colour = torch.tensor(ICE).view(3, 1, 1)
+    color = torch.tensor(ICE).view(3, 1, 1)
     sheets = []
     for _ in range(FROSTS):
         needles, rule = (_filtered(kind.expand(DIRECTIONS, -1, -1), generator) for kind in (needle, slow))
         crystals = (needles.abs() * F.softmax(4 * rule, dim=0)).sum(dim=0)
         thickness = 0.35 + 1.4 * torch.sigmoid(3 * _filtered(slow, generator)[0])
         brightness = 1 - torch.exp(-thickness * crystals / crystals.mean())
-        sheets.append(brightness * torch.lerp(colour, torch.ones(()), brightness))
+        sheets.append(brightness * torch.lerp(color, torch.ones(()), brightness))
     return torch.stack(sheets)
 
 

@@ -46,7 +46,7 @@ def fractals(height: int, width: int, channels: int, device: torch.device, dtype
 
 @dataclass(frozen=True)
 class _Systems:
-    """Each picture's maps p -> A p + b, how often each is jumped by, and its tone, between the picture's two colours.
+    """Each picture's maps p -> A p + b, how often each is jumped by, and its tone, between the picture's two colors.
 
     `linear` is (PICTURES, MAPS, 2, 2), `shift` (PICTURES, MAPS, 2), `share` and `tone` are (PICTURES, MAPS).
     """

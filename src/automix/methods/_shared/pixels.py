@@ -1,13 +1,13 @@
-"""Images as pixels: normalised batches as values in [0, 1] and back, and the nine operations of AugMix and PixMix.
+"""Images as pixels: normalized batches as values in [0, 1] and back, and the nine operations of AugMix and PixMix.
 
-A batch that trains a network is normalised, (pixel - mean) / std, and does not say by what; these operations mean
+A batch that trains a network is normalized, (pixel - mean) / std, and does not say by what; these operations mean
 pixels. With `mean` and `std` the way back is exact. Without them each channel's smallest and largest value in the batch
 stand for 0 and 1: a batch of ordinary images holds something black and something white, so this is close, and it is
 always a scale on which the images fill [0, 1]. Too small a batch of flat images is stretched by it.
 
 The operations are those of Hendrycks et al. (autocontrast, equalize, posterize, rotate, solarize, shear and translate
 along x and y), with Pillow's meaning on 8-bit images. They leave out what the corruption benchmarks contain (contrast,
-colour, brightness, sharpness). Each runs once per batch, on all images that drew it.
+color, brightness, sharpness). Each runs once per batch, on all images that drew it.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ COUNT = 9
 NOTHING = -1
 
 
-# --- normalised values and pixels ------------------------------------------------------------------------------------
+# --- normalized values and pixels ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PixelRange:
 
 
 def pixel_range(x: Tensor, mean: Sequence[float] | None = None, std: Sequence[float] | None = None) -> PixelRange:
-    """From the `mean` and `std` that normalised `x`, one number per channel; without them from the batch itself."""
+    """From the `mean` and `std` that normalized `x`, one number per channel; without them from the batch itself."""
     if (mean is None) != (std is None):
         raise ValueError("mean and std: accepted are both or none")
     if std is not None and min(std) <= 0:
@@ -111,7 +111,7 @@ def augment(pixels: Tensor, operations: Operations) -> Tensor:
     return out
 
 
-# --- colours: on the 256 levels of an 8-bit image --------------------------------------------------------------------
+# --- colors: on the 256 levels of an 8-bit image --------------------------------------------------------------------
 
 
 def autocontrast(pixels: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def _move(pixels: Tensor, kind: Tensor, level: Tensor) -> Tensor:
     shear_x, shear_y = (only(wanted, level * 0.3 / 10) for wanted in (SHEAR_X, SHEAR_Y))
     shift_x = only(TRANSLATE_X, (level * (width / 3) / 10).trunc())
     shift_y = only(TRANSLATE_Y, (level * (height / 3) / 10).trunc())
-    # Rotation is about the centre, shear about the corner, as in the original.
+    # Rotation is about the center, shear about the corner, as in the original.
     cos, sin, x0, y0 = angle.cos(), angle.sin(), width / 2, height / 2
     across = (cos, shear_x - sin, shift_x + x0 - cos * x0 + sin * y0)
     down = (shear_y + sin, cos, shift_y + y0 - sin * x0 - cos * y0)

@@ -6,7 +6,7 @@
     top-2       how often its first two answers are just these two classes
 
 The accuracies stand beside those on Mixup's and CutMix's samples of the same pairs: a Mix Block that is worth its cost
-makes samples in which both objects can be recognised.
+makes samples in which both objects can be recognized.
 """
 
 import torch
@@ -26,8 +26,8 @@ DEAF = 0.3  # least difference of the means at lam 0.8 and 0.2; 0.6 is perfect
 
 
 @torch.no_grad()
-def examine(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
-    """The numbers for images `x` of classes `y` (indices), each mixed with its neighbour; the task stays as it is."""
+def diagnose(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
+    """The numbers for images `x` of classes `y` (indices), each mixed with its neighbor; the task stays as it is."""
     index = torch.arange(len(x), device=x.device).roll(1)
     mixed = {lam: task.mix(x, y, lam=lam, index=index) for lam in LAMS}
     numbers = {}
@@ -60,7 +60,7 @@ def found(logits: Tensor, target: MixedTarget) -> tuple[Tensor, Tensor]:
     return hits[two, 0], hits[two].all(dim=1)
 
 
-def complaints(numbers: dict[str, float]) -> dict[str, str]:
+def mask_warnings(numbers: dict[str, float]) -> dict[str, str]:
     """What is wrong with masks that measure so, by kind, in words for the person who trains."""
     spread, low, high = (numbers[f"mask_{name}"] for name in ("spread_at_0.5", "mean_at_0.2", "mean_at_0.8"))
     found = {}

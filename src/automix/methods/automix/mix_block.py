@@ -19,12 +19,12 @@ Five things are ours, each measured in docs/results/mix-block.md; ``paper=True``
   x_i here, but not whether x_j has its object here.
 - `classes`: w_c, one vector for each class c, tells where an image shows what makes it a c. Without it the block has to
   find "an object" of whatever kind; in training the labels are there, and with them it knows which.
-- `smooth`: G averages each cell with its neighbours (weights 1, 2, 1 both ways), so that a mask keeps parts of an
+- `smooth`: G averages each cell with its neighbors (weights 1, 2, 1 both ways), so that a mask keeps parts of an
   object and does not shred it.
 - `exact_mean`: b, one number for each mask, is solved for, such that the mean of s_i is lam: the label then is true. A
   learned mean drifts away from lam, or ignores it.
 
-A symmetry that does NOT hold: swapping the pair and lam for 1 - lam does not give 1 - s_i. The swapped block normalises
+A symmetry that does NOT hold: swapping the pair and lam for 1 - lam does not give 1 - s_i. The swapped block normalizes
 the rows of P^T instead of those of P, and reads its value from the other image. What holds exactly, and what mixup
 needs, is s_i + s_j = 1 within one call.
 """
@@ -48,7 +48,7 @@ class MixBlock(nn.Module):
     `classes` is how many classes there are, for a block that goes by the labels too; without it, labels are not looked
     at. `reduction` divides the channels of the embedding W_P; `upsampling` is bilinear or nearest. `normalize`,
     `local`, `smooth` and `exact_mean` are explained above; they are on, unless ``paper=True``, which is the block of
-    the paper, nearest upsampling and the reference implementation's initialisation.
+    the paper, nearest upsampling and the reference implementation's initialization.
 
     For the ablations (the paper's table "modules in MixBlock"): ``lam_embedding=False`` leaves lam out of the features,
     and ``attention=False`` replaces the whole block by random grids, in which a share lam of the map's cells, drawn at
@@ -147,7 +147,7 @@ class MixBlock(nn.Module):
         logit = (p @ value.transpose(1, 2)).reshape(len(z_i), 1, *z_i.shape[-2:])
         logit = sum((at_least_float32(term) for term in here), logit)
         if self.smooth:
-            logit = _average_neighbours(logit)
+            logit = _average_neighbors(logit)
         if self.exact_mean:
             logit = logit + as_map(bias_for_mean(logit.flatten(1), 1 - lam))
         return 1 - torch.sigmoid(logit)  # Eq. 5
@@ -188,8 +188,8 @@ def _gap_and_slope(logit: Tensor, b: Tensor, mean: Tensor) -> tuple[Tensor, Tens
     return s.mean(dim=1, keepdim=True) - mean, (s * (1 - s)).mean(dim=1, keepdim=True).clamp(min=1e-6)
 
 
-def _average_neighbours(cells: Tensor) -> Tensor:
-    """Each cell of (N, 1, h, w) averaged with its neighbours, weights 1, 2, 1 both ways; edges are repeated."""
+def _average_neighbors(cells: Tensor) -> Tensor:
+    """Each cell of (N, 1, h, w) averaged with its neighbors, weights 1, 2, 1 both ways; edges are repeated."""
     pairs = F.avg_pool2d(F.pad(cells, (1, 1, 1, 1), mode="replicate"), kernel_size=2, stride=1)
     return F.avg_pool2d(pairs, kernel_size=2, stride=1)
 

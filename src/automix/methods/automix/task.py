@@ -9,7 +9,7 @@ One step (Algorithm 1), with two draws of lam and of partners, one for the class
       + l_MCE(f_k(x_k)) [+ l_lambda(s_k)]                      generation: gradient to phi       (Eq. 8)
 
 Because x_q carries no graph and the teacher f_k takes no gradient, one backward pass of the sum is the alternating
-optimisation of Eq. 10-11: each loss reaches its own parameters only, and the entanglement of Eq. 9 cannot arise.
+optimization of Eq. 10-11: each loss reaches its own parameters only, and the entanglement of Eq. 9 cannot arise.
 `update` then moves the teacher (Eq. 12). h sees labels too, where the Mix Block goes by them.
 
 The student's second loss l_2 is l_CE on the clean images in the paper. That learns fast and over-fits small data; ours
@@ -28,12 +28,12 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.blend import as_map, blend, mask_spread
-from automix.core.distributed import is_together
+from automix.core.distributed import is_distributed
 from automix.core.draws import draw_index, draw_lam, step_generator
 from automix.core.target import Mixed, MixedTarget
 from automix.core.validation import check_alpha, check_batch, check_choice, check_range, check_whole
 from automix.methods.automix.block_file import load_mix_block
-from automix.methods.automix.diagnostics import complaints, examine
+from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.mix_block import MixBlock
 from automix.methods.mixup import mixup
 from automix.networks.feature_tap import count_classes, find_tap
@@ -43,7 +43,7 @@ from automix.tasks.task import Criterion, StepOutput, Task, batch_norm_hint, ste
 SECOND_LOSSES = ("rising", "joined", "clean", "mixup", "none")
 LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: images as good as clean
 BLOCK_LR = 0.3  # at 1 masks become sharper than the block knows, at 0.1 they stay soft: docs/results/mix-block.md
-SETTLED = 200  # steps after which masks that are flat, or ignore lam, are worth a word
+WARMUP_STEPS = 200  # steps after which masks that are flat, or ignore lam, are worth a word
 
 
 class Effort(NamedTuple):
@@ -189,7 +189,7 @@ class AutoMix(Task):
             z = self.tap(self.teacher, x[: len(q.index)])
             mixed_q = self._mix(x, y, z, q, generator)
         losses, logits, target = self._classification_losses(x, y, mixed_q, generator)
-        losses = {name: self.settle(loss) for name, loss in losses.items()}
+        losses = {name: self.backward_early(loss) for name, loss in losses.items()}
         if any(parameter.requires_grad for parameter in self.mix_block.parameters()):
             losses |= self.generation_losses(x, y, z, k, generator)
         return step_output(losses, logits, target, _mask_metrics(mixed_q))
@@ -220,20 +220,22 @@ class AutoMix(Task):
             return losses, logits[len(mixed.x) :], plain.target
         losses, logits = self.classification_loss(x, y, mixed)
         if self.second_loss in ("rising", "mixup"):
-            losses["loss_mixed"] = self.settle(losses["loss_mixed"])
+            losses["loss_mixed"] = self.backward_early(losses["loss_mixed"])
             plain = self._by_mixup(x, y, generator)
             losses["loss_mixup"] = self.criterion(plain.target, self.student(plain.x))
         return losses, logits, mixed.target
 
     def clean_step(self, x: Tensor, y: Tensor) -> StepOutput:
         out = super().clean_step(x, y)
-        if is_together():  # where every parameter has to take part in every step
+        if is_distributed():  # where every parameter has to take part in every step
             idle = [parameter.sum() for parameter in self.mix_block.parameters() if parameter.requires_grad]
             out.loss = torch.stack([out.loss, *(0 * number for number in idle)]).sum()
         return out
 
-    def settle(self, loss: Tensor) -> Tensor:
-        return loss if self.teacher is None else super().settle(loss)  # trained jointly, the terms share a graph
+    def backward_early(self, loss: Tensor) -> Tensor:
+        return (
+            loss if self.teacher is None else super().backward_early(loss)
+        )  # trained jointly, the terms share a graph
 
     def _lambda_loss(self, mixed: Mixed) -> dict[str, Tensor]:
         """l_lambda (Eq. 7), for each mask and then averaged; gamma falls linearly to 0 over the training.
@@ -306,12 +308,12 @@ class AutoMix(Task):
             z = self.tap(self.classifier, x)
         return self._mix(x, y, z, pairs, generator, seen)
 
-    def examine(self, x: Tensor, y: Tensor) -> tuple[dict[str, float], dict[str, str]]:
-        """Spread and mean of the masks, and how well the teacher recognises both images; see instruments.py."""
+    def diagnose(self, x: Tensor, y: Tensor) -> tuple[dict[str, float], dict[str, str]]:
+        """Spread and mean of the masks, and how well the teacher recognizes both images; see instruments.py."""
         if y.ndim != 1:  # more than one class in an image: nothing to count
             return {}, {}
-        numbers = examine(self, x, y)
-        return numbers, complaints(numbers) if self.step >= SETTLED else {}
+        numbers = diagnose(self, x, y)
+        return numbers, mask_warnings(numbers) if self.step >= WARMUP_STEPS else {}
 
     def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
         """The student's group, and the Mix Block's with `block_lr` times its learning rate."""

@@ -5,9 +5,10 @@ results = train_detector(DetectConfig(data="shapes", backbone="runs/shapes-autom
 """
 
 from automix.studies.detection.config import DetectConfig
-from automix.studies.detection.data import DetectionSet, Objects, open_detection_data
+from automix.studies.detection.data import DetectionSet, Objects
 from automix.studies.detection.evaluate import evaluate_detector
 from automix.studies.detection.network import create_detector
+from automix.studies.detection.open import open_detection_data
 from automix.studies.detection.recipe import DetectRecipe, find_detect_recipe
 from automix.studies.detection.saved import load_detector, save_detector
 from automix.studies.detection.train import train_detector

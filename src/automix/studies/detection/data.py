@@ -1,16 +1,14 @@
-"""Images with boxes: VOC's and COCO's files, or drawn scenes, and training batches as a function of (seed, step)."""
+"""Images with boxes, and training batches of them as a function of (seed, step)."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from automix.core.draws import step_generator
 from automix.data.decode import read_image
-from automix.data.names import data_root
 from automix.data.plan import BatchPlan
 
 Batch = tuple[list[Tensor], list["Objects"]]
@@ -72,29 +70,6 @@ class DetectionSet:
         if not positions:
             raise ValueError(f"none of the {len(self)} training images has a box: accepted are images with boxes")
         return self.take(positions)
-
-
-def open_detection_data(name: str, root: Path | None = None) -> tuple[DetectionSet, DetectionSet]:
-    """The training and the test set: `shapes`, `voc`, `coco`, or a folder in the layout of one of the latter two.
-
-    `voc` is the folder VOCdevkit and `coco` the folder coco below `root` (else AUTOMIX_DATA, else ./data).
-    """
-    from automix.studies.detection.layouts import coco, voc
-    from automix.studies.detection.scenes import draw_scenes
-
-    if name == "shapes":
-        return draw_scenes(1200, seed=0), draw_scenes(240, seed=1)
-    if name == "voc":
-        return voc(data_root(root) / "VOCdevkit")
-    if name == "coco":
-        return coco(data_root(root) / "coco")
-    folder = Path(name)
-    if (folder / "annotations").is_dir():
-        return coco(folder)
-    if (folder / "VOC2007").is_dir():
-        return voc(folder)
-    found = "no VOC2007 and no annotations in it" if folder.is_dir() else "no such folder"
-    raise ValueError(f"data {name!r}: {found}; accepted are shapes, voc, coco, a VOCdevkit or a folder of COCO's")
 
 
 def training_batch(data: DetectionSet, plan: BatchPlan, step: int, pool: ThreadPoolExecutor, piece: int = 0) -> Batch:

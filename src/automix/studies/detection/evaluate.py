@@ -30,7 +30,7 @@ Found = dict[str, Tensor]  # boxes (M, 4), labels (M,) from 0, scores (M,)
 def evaluate_detector(
     detector: nn.Module, data: DetectionSet, *, batch_size: int = BATCH, track: Track = silently
 ) -> Evaluation:
-    """mAP, AP50 and AP75 in per cent over all images of `data`, and a picture of the first detections."""
+    """mAP, AP50 and AP75 in percent over all images of `data`, and a picture of the first detections."""
     metric = new_metric()
     shown: list[Found] = []
     starts = range(0, len(data), batch_size)
@@ -45,7 +45,7 @@ def evaluate_detector(
         images = [data.read(i) for i in range(len(shown))]
         return draw_detections(images, shown, data.objects[: len(shown)], data.classes)
 
-    return Evaluation(summarise(metric), {"detections": picture})
+    return Evaluation(summarize(metric), {"detections": picture})
 
 
 @torch.no_grad()
@@ -73,8 +73,8 @@ def add(metric: Any, found: Sequence[Found], objects: Sequence[Objects]) -> None
     metric.update(list(found), expected)
 
 
-def summarise(metric: Any) -> dict[str, float]:
-    """The three numbers in per cent; 0 where there was no object to find."""
+def summarize(metric: Any) -> dict[str, float]:
+    """The three numbers in percent; 0 where there was no object to find."""
     values = metric.compute()
     names = {"mAP": "map", "AP50": "map_50", "AP75": "map_75"}
     return {ours: 100 * max(0.0, float(values[theirs])) for ours, theirs in names.items()}

@@ -11,7 +11,7 @@ from automix.studies.detection.data import Objects
 COLUMNS = 4
 CELL = 240  # px: the side of the square that an image is fitted into
 LEAST = 0.5  # score from which on boxes are drawn; the best is drawn in any case
-COLOURS = ("#ff5c5c", "#ffb000", "#5ce65c", "#35c8ff", "#ff6ee0", "#c9a0ff", "#ffff66", "#8fa8ff")
+COLORS = ("#ff5c5c", "#ffb000", "#5ce65c", "#35c8ff", "#ff6ee0", "#c9a0ff", "#ffff66", "#8fa8ff")
 
 
 def draw_detections(
@@ -23,7 +23,7 @@ def draw_detections(
     width = 2 * MARGIN + columns * (CELL + GAP) - GAP
     picture = Image.new("RGB", (max(width, 560), 2 * MARGIN + rows * (CELL + GAP) + 48), PAPER)
     draw = ImageDraw.Draw(picture)
-    note = f"thin white: the objects; coloured: the best detection, and all with a score of {LEAST:g} or more"
+    note = f"thin white: the objects; colored: the best detection, and all with a score of {LEAST:g} or more"
     draw.text((MARGIN, MARGIN), "Detections", fill=INK, font=ImageFont.load_default(size=18))
     draw.text((MARGIN, MARGIN + 24), note, fill=PENCIL, font=ImageFont.load_default(size=13))
     for number, (image, answer, expected) in enumerate(zip(images, found, objects, strict=True)):
@@ -48,12 +48,12 @@ def _annotated(image: Tensor, found: dict[str, Tensor], objects: Objects, classe
     count = max(1, int((found["scores"] >= LEAST).sum()))
     for number in order[:count].flip(0).tolist():  # the best on top
         label = int(found["labels"][number])
-        colour = COLOURS[label % len(COLOURS)]
+        color = COLORS[label % len(COLORS)]
         x0, y0, x1, y1 = (found["boxes"][number] * scale).tolist()
-        draw.rectangle((x0, y0, x1, y1), outline=colour, width=2)
+        draw.rectangle((x0, y0, x1, y1), outline=color, width=2)
         text = f"{classes[label]} {float(found['scores'][number]):.2f}"
         left = max(0.0, min(x0, size[0] - draw.textlength(text, font) - 4))
         top = y0 - 15 if y0 >= 15 else min(y1, size[1] - 15)
-        draw.rectangle((left, top, left + draw.textlength(text, font) + 4, top + 15), fill=colour)
+        draw.rectangle((left, top, left + draw.textlength(text, font) + 4, top + 15), fill=color)
         draw.text((left + 2, top), text, fill=INK, font=font)
     return cell

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from automix.core.errors import one_line
 from automix.core.tensor_files import read_tensors, write_tensors
 from automix.networks.create import create_model
-from automix.runs.classifier import load_classifier, one_line
+from automix.runs.classifier import load_classifier
 from automix.studies.detection.network import Kind, create_detector
 from automix.studies.detection.recipe import DetectRecipe, recipe_from_values, recipe_values
 from automix.training.build import load_initial_weights
@@ -22,7 +23,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Backbone:
-    """A classifier without its weights: what builds the network, and the normalisation it was trained with."""
+    """A classifier without its weights: what builds the network, and the normalization it was trained with."""
 
     model: str
     model_options: dict[str, Any]

@@ -1,6 +1,6 @@
 """Scenes of several drawn shapes with their boxes: `shapes` for detectors. Needs no download.
 
-A scene is a dark, softly coloured ground of 96 px with one to four objects of `automix.data.shapes`, at most one in
+A scene is a dark, softly colored ground of 96 px with one to four objects of `automix.data.shapes`, at most one in
 each quarter, somewhere in it, small or as large as a quarter. What lies in front of an object is cut out of it.
 """
 
@@ -45,9 +45,9 @@ def draw_scenes(count: int, seed: int = 0) -> DetectionSet:
 
 
 def _grounds(count: int, generator: torch.Generator) -> Tensor:
-    """Dark colours that change slowly, and noise: (N, 3, SIDE, SIDE) uint8."""
-    colours = 0.5 * torch.rand(count, 3, 6, 6, generator=generator)
-    ground = F.interpolate(colours, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
+    """Dark colors that change slowly, and noise: (N, 3, SIDE, SIDE) uint8."""
+    colors = 0.5 * torch.rand(count, 3, 6, 6, generator=generator)
+    ground = F.interpolate(colors, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
     ground += 0.06 * torch.randn(ground.shape, generator=generator)
     return (ground.clamp(0, 1) * 255).round().byte()
 

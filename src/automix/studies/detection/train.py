@@ -26,11 +26,12 @@ from automix.data.plan import BatchPlan
 from automix.evaluation.evaluation import Evaluation
 from automix.runs.checkpoint import DAMAGED, PREVIOUS, load_checkpoint, save_checkpoint
 from automix.runs.checkpoint import NAME as CHECKPOINT
-from automix.runs.folder import goes_on
+from automix.runs.folder import check_resumable
 from automix.studies.detection.config import CONFIG, MAY_CHANGE, DetectConfig
-from automix.studies.detection.data import Batch, DetectionSet, Objects, open_detection_data, training_batches
+from automix.studies.detection.data import Batch, DetectionSet, Objects, training_batches
 from automix.studies.detection.evaluate import evaluate_detector, new_metric
 from automix.studies.detection.network import trained_parameters
+from automix.studies.detection.open import open_detection_data
 from automix.studies.detection.progress import Report, Silent
 from automix.studies.detection.saved import NAME, DetectorCard, load_backbone, save_detector
 from automix.training.hardware import choose_device
@@ -101,7 +102,7 @@ def train_detector(
 def prepare(config: DetectConfig, *, resume: bool, overwrite: bool) -> DetectRun:
     """Check what can be checked, then read the annotations and build everything."""
     folder = config.folder
-    going_on = goes_on(
+    going_on = check_resumable(
         folder, config.flat(), lambda: DetectConfig.load(folder).flat(), MAY_CHANGE, resume=resume, overwrite=overwrite
     )
     new_metric()  # or the lack of it would be told after hours of training

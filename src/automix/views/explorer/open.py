@@ -6,12 +6,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from automix.core.errors import one_line
 from automix.data.shapes import CLASSES, draw_shapes
 from automix.evaluation.samples import Samples
 from automix.evaluation.subject import card_of_timms, config_of, open_test_set
 from automix.networks.create import create_model
 from automix.runs.checkpoint import has_checkpoint
-from automix.runs.classifier import Card, load_classifier, one_line
+from automix.runs.classifier import Card, load_classifier
 from automix.views.explorer.pair import Explorer, Picture
 
 EXAMPLES = 12

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from automix.core.errors import one_line
 from automix.core.target import Mixed
 from automix.core.validation import check_range
 from automix.data.images import fit
@@ -28,7 +29,7 @@ from automix.methods import check_method, create_task, methods
 from automix.methods.automix.task import AutoMix
 from automix.networks.modes import eval_mode
 from automix.pictures.grid import to_pixels
-from automix.runs.classifier import Card, one_line
+from automix.runs.classifier import Card
 from automix.tasks.hidden_task import HiddenTask
 from automix.tasks.task import Task
 

@@ -14,7 +14,7 @@ from automix.views.report.markup import Markup, element, join
 
 WIDTH, HEIGHT = 350, 200
 LEFT, RIGHT, TOP, BOTTOM = 46, 340, 10, 174  # of the plot
-COLOURS = 8  # in style.css; later series have the same again, dashed
+COLORS = 8  # in style.css; later series have the same again, dashed
 DOTTED = 30  # points: a curve of no more of them has a dot for each
 LOG_RATIO = 30.0  # of the highest to the lowest value, from which on an axis may be logarithmic
 LEAST_LOG = 1e-100  # the decade below must still be a number
@@ -26,12 +26,12 @@ class Series:
 
     name: str
     points: Points
-    number: int = 0  # decides the colour
+    number: int = 0  # decides the color
     spread: tuple[float, ...] = ()
 
     @property
     def style(self) -> str:
-        return f"c{self.number % COLOURS}" + (" dashed" if self.number >= COLOURS else "")
+        return f"c{self.number % COLORS}" + (" dashed" if self.number >= COLORS else "")
 
 
 def over_seeds(name: str, curves: Sequence[Points], number: int = 0) -> Series:
@@ -170,7 +170,7 @@ def _band(series: Series, across: Scale, up: Scale) -> Markup:
 def strip(results: Sequence[float], mean: float, std: float | None, low: float, high: float, style: str) -> Markup:
     """The results of trials as dots on a line from `low` to `high`, and their mean +- std as a bar behind them.
 
-    Places are per cent of a width that is not known here: the dots stay round.
+    Places are percent of a width that is not known here: the dots stay round.
     """
     across = Scale(low, high, 2, 98)
     parts = [_level("rail", 2, 98)]

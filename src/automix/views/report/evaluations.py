@@ -18,9 +18,9 @@ CAPTIONS = {
     "corruptions": "Top-1 accuracy by corruption and severity",
     "cam-panels": "Class activation maps of the two most probable classes, on mixed samples",
     "accuracy-by-class": "Accuracy by class",
-    "mixed": "Recognised in mixed samples, over lam",
-    "localisation_curve": "Localisation over the threshold of the map",
-    "localisation_panel": "Boxes of class activation maps beside the true ones",
+    "mixed": "Recognized in mixed samples, over lam",
+    "localization_curve": "Localization over the threshold of the map",
+    "localization_panel": "Boxes of class activation maps beside the true ones",
     "efficiency": "Step time and memory beside plain training",
 }
 WIDE = 700  # px: wider pictures scroll in their frames on a phone

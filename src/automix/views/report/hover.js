@@ -4,7 +4,7 @@ for (const chart of document.querySelectorAll("svg.chart")) {
   const frame = chart.parentElement;
   const curves = [...chart.querySelectorAll(".curve")].map((curve) => ({
     name: curve.dataset.name,
-    colour: curve,
+    color: curve,
     at: curve.dataset.at.split(" ").map(Number),
     values: curve.dataset.values.split(" "),
   }));
@@ -30,7 +30,7 @@ for (const chart of document.querySelectorAll("svg.chart")) {
       const line = document.createElement("span");
       const value = document.createElement("b");
       value.textContent = curve.values[nearest(curve.at, step)];
-      value.style.color = getComputedStyle(curve.colour).color;
+      value.style.color = getComputedStyle(curve.color).color;
       line.append(value, ` ${curve.name}`);
       return line;
     });

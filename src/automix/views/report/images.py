@@ -86,13 +86,13 @@ class Album:
 
     def __init__(self, pictures: Sequence[Picture], budget: int) -> None:
         self._encoded: dict[Picture, Encoded] = {}
-        self.complaints: list[str] = []
+        self.problems: list[str] = []
         opened = list(self._open(pictures))
         opened.sort(key=lambda pair: pair[1].width * pair[1].height)
         for number, (picture, image) in enumerate(opened):  # what small ones leave of their share is for larger ones
             content = encode(image, budget // (len(opened) - number))
             if content is None:
-                self.complaints.append(f"{picture.path}: left out here to keep the page small")
+                self.problems.append(f"{picture.path}: left out here to keep the page small")
                 continue
             budget -= len(content)
             uri = "data:image/webp;base64," + base64.b64encode(content).decode()
@@ -106,7 +106,7 @@ class Album:
             try:
                 yield picture, picture.open()
             except UNREADABLE:
-                self.complaints.append(f"{picture.path}: cannot be read as a picture; left out here")
+                self.problems.append(f"{picture.path}: cannot be read as a picture; left out here")
 
 
 def encode(image: Image.Image, most: int) -> bytes | None:

@@ -43,7 +43,7 @@ def _page(groups: Sequence[Group], contents: Sequence[Content], album: Album) ->
     heading = title(groups)
     links = [element("a", name, href=f"#{_anchor(name)}") for name in sections]
     body = [
-        element("header", element("h1", heading), headline(groups), notices(groups, album.complaints), facts(groups)),
+        element("header", element("h1", heading), headline(groups), notices(groups, album.problems), facts(groups)),
         element("nav", *links),
         element("main", *(_section(name, content) for name, content in sections.items())),
         element("footer", "Made by automix report from ", join(_folders(groups), ", "), class_="quiet"),

@@ -53,14 +53,14 @@ PANELS = (
     ),
     Panel("Gradient norm", {"gradient_norm": "all parameters"}, log=True, first=False),
     Panel(
-        "Both images of a mixed sample recognised",
+        "Both images of a mixed sample recognized",
         {f"top2_on_{name}": told for name, told in
          (("mixed", "own mixing"), ("mixup", "Mixup"), ("cutmix", "CutMix"))},
         "top-2 at lam 0.5, % of test pairs",
         first=False,
     ),
     Panel(
-        "One image of a mixed sample recognised",
+        "One image of a mixed sample recognized",
         {f"top1_on_{name}": told for name, told in
          (("mixed", "own mixing"), ("mixup", "Mixup"), ("cutmix", "CutMix"))},
         "top-1 at lam 0.5, % of test pairs",

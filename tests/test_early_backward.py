@@ -11,13 +11,13 @@ from conftest import HandWritten, batch
 from torch import Tensor, nn
 
 import automix
-from automix.tasks.early_backward import settle
+from automix.tasks.early_backward import backward_early
 
 
 @contextmanager
 def _nothing_settled() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("automix.tasks.task.settle", lambda loss, parameters: loss)
+        patch.setattr("automix.tasks.task.backward_early", lambda loss, parameters: loss)
         yield
 
 
@@ -82,7 +82,7 @@ def test_only_the_last_pass_is_kept() -> None:
 def test_a_factor_reaches_the_gradients_and_backward_works_once() -> None:
     weight, frozen = torch.tensor([2.0, 3.0], requires_grad=True), torch.tensor([5.0, 7.0])
     unused = torch.ones(1, requires_grad=True)
-    loss = settle((weight**2 * frozen).sum(), [weight, frozen, unused])
+    loss = backward_early((weight**2 * frozen).sum(), [weight, frozen, unused])
     assert loss.item() == 83.0
     (10 * loss).backward(retain_graph=True)
     assert weight.grad is not None
@@ -96,7 +96,7 @@ def test_what_cannot_be_settled_stays() -> None:
     weight = torch.ones(2, requires_grad=True)
     loss = weight.sum()
     with torch.autocast("cpu", torch.float16):  # the scaler's factor is not known yet
-        assert settle(loss, [weight]) is loss
-    assert settle(loss.detach(), [weight]).grad_fn is None
-    settled = settle(loss, [weight])
-    assert settle(settled, [weight]) is settled
+        assert backward_early(loss, [weight]) is loss
+    assert backward_early(loss.detach(), [weight]).grad_fn is None
+    settled = backward_early(loss, [weight])
+    assert backward_early(settled, [weight]) is settled

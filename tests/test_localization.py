@@ -16,7 +16,7 @@ from automix.data.images import ImageSet
 from automix.data.names import open_dataset
 from automix.data.shapes import CLASSES, draw_shapes
 from automix.evaluation.cam import cam, image_sized
-from automix.evaluation.localization import LEVELS, best_boxes, best_ious, box_iou, localisation, region_boxes
+from automix.evaluation.localization import LEVELS, best_boxes, best_ious, box_iou, localization, region_boxes
 from automix.evaluation.samples import Samples, to_floats
 
 needs_photos = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
@@ -28,8 +28,8 @@ needs_photos = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTO
 def scipys_boxes(map_: Tensor, level: int) -> set[tuple[int, ...]]:
     """The boxes around the regions above `level` of one map, corners connected."""
     above = (map_.numpy() * 255).astype(np.uint8) > level
-    labelled, _ = ndimage.label(above, structure=np.ones((3, 3)))
-    return {(c.start, r.start, c.stop, r.stop) for r, c in ndimage.find_objects(labelled)}
+    labeled, _ = ndimage.label(above, structure=np.ones((3, 3)))
+    return {(c.start, r.start, c.stop, r.stop) for r, c in ndimage.find_objects(labeled)}
 
 
 def maps_of(kind: str) -> Tensor:
@@ -112,8 +112,8 @@ def test_maps_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the evaluation, on images whose maps are known
 
 
-class ByColour(nn.Module):
-    """Red, green and blue are the classes; the map of a class is its colour."""
+class ByColor(nn.Module):
+    """Red, green and blue are the classes; the map of a class is its color."""
 
     def __init__(self, classes: int = 3) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def painted() -> ImageSet:
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
 def test_values_worked_out_by_hand(batch_size: int) -> None:
-    result = localisation(ByColour(), Samples(painted(), 20), batch_size=batch_size)
+    result = localization(ByColor(), Samples(painted(), 20), batch_size=batch_size)
     assert list(result.values) == ["max_box_acc", "max_box_acc_30", "max_box_acc_50", "max_box_acc_70", "top1_loc"]
     assert result.values == pytest.approx(
         {
@@ -163,8 +163,8 @@ def test_values_worked_out_by_hand(batch_size: int) -> None:
 
 
 def test_grad_cam_sees_the_same_here() -> None:
-    expected = localisation(ByColour(), Samples(painted(), 20))
-    found = localisation(ByColour(), Samples(painted(), 20), method="grad_cam", layer="see")
+    expected = localization(ByColor(), Samples(painted(), 20))
+    found = localization(ByColor(), Samples(painted(), 20), method="grad_cam", layer="see")
     assert found.values == pytest.approx(expected.values)
 
 
@@ -176,8 +176,8 @@ def test_every_batch_is_tracked() -> None:
             seen.append((len(item), total, what))
             yield item
 
-    localisation(ByColour(), Samples(painted(), 20), batch_size=2, track=track)
-    assert seen == [(2, 3, "localisation"), (2, 3, "localisation"), (1, 3, "localisation")]
+    localization(ByColor(), Samples(painted(), 20), batch_size=2, track=track)
+    assert seen == [(2, 3, "localization"), (2, 3, "localization"), (1, 3, "localization")]
 
 
 def test_the_model_stays_as_it_is() -> None:
@@ -185,7 +185,7 @@ def test_the_model_stays_as_it_is() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     random_state = torch.get_rng_state()
     for method in ("cam", "grad_cam"):
-        localisation(model, Samples(painted(), 20), method=method, layer="body")
+        localization(model, Samples(painted(), 20), method=method, layer="body")
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -204,17 +204,17 @@ def cut_away(data: ImageSet) -> ImageSet:
     ("model", "data", "options", "message"),
     [
         (
-            ByColour(),
+            ByColor(),
             without_boxes(painted()),
             {},
             "these images have no boxes: accepted are datasets with boxes: cub200, tiny-imagenet, shapes",
         ),
-        (ByColour(2), painted(), {}, "the model gives 2 numbers: accepted are 3, the classes"),
-        (ByColour(4), painted(), {}, "the model gives 4 numbers: accepted are 3, the classes"),
-        (ByColour(), painted(), {"method": "lime"}, "method=lime: accepted are cam, grad_cam"),
-        (ByColour(), painted(), {"batch_size": 0}, "batch_size=0: accepted is a whole number >= 1"),
+        (ByColor(2), painted(), {}, "the model gives 2 numbers: accepted are 3, the classes"),
+        (ByColor(4), painted(), {}, "the model gives 4 numbers: accepted are 3, the classes"),
+        (ByColor(), painted(), {"method": "lime"}, "method=lime: accepted are cam, grad_cam"),
+        (ByColor(), painted(), {"batch_size": 0}, "batch_size=0: accepted is a whole number >= 1"),
         (
-            ByColour(),
+            ByColor(),
             cut_away(painted()),
             {},
             "no box is inside its image: accepted are images that show a part of their boxes",
@@ -223,22 +223,22 @@ def cut_away(data: ImageSet) -> ImageSet:
 )
 def test_wrong_input_is_refused(model: nn.Module, data: ImageSet, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        localisation(model, Samples(data, 20), **options)
+        localization(model, Samples(data, 20), **options)
     assert str(error.value) == message
 
 
 def test_a_classifier_without_pooling_is_refused_in_one_line() -> None:
     with pytest.raises(ValueError, match=r"^no CAM for this network \(.*method='grad_cam', layer=\.\.\.$"):
-        localisation(nn.Sequential(nn.Flatten(), nn.Linear(1200, 3)), Samples(painted(), 20))
+        localization(nn.Sequential(nn.Flatten(), nn.Linear(1200, 3)), Samples(painted(), 20))
 
 
 def test_pictures() -> None:
-    pictures = localisation(ByColour(), Samples(painted(), 20)).pictures
-    assert list(pictures) == ["localisation_curve", "localisation_panel"]
-    panel = np.asarray(pictures["localisation_panel"]()).reshape(-1, 3)
-    for colour in ((0x20, 0xD0, 0x40), (0xFF, 0x30, 0x30)):  # the true box, the one found
-        assert (panel == colour).all(axis=1).sum() > 100
-    assert pictures["localisation_curve"]().width > 400
+    pictures = localization(ByColor(), Samples(painted(), 20)).pictures
+    assert list(pictures) == ["localization_curve", "localization_panel"]
+    panel = np.asarray(pictures["localization_panel"]()).reshape(-1, 3)
+    for color in ((0x20, 0xD0, 0x40), (0xFF, 0x30, 0x30)):  # the true box, the one found
+        assert (panel == color).all(axis=1).sum() > 100
+    assert pictures["localization_curve"]().width > 400
 
 
 # --- a classifier that has learned something
@@ -274,26 +274,26 @@ def accuracy_of(maps: Tensor, boxes: Tensor) -> float:
     return 100 * float(torch.stack([(ious >= d).float().mean(dim=0).max() for d in (0.3, 0.5, 0.7)]).mean())
 
 
-def test_a_trained_classifier_localises_better_than_no_classifier(shapes: tuple[nn.Module, ImageSet]) -> None:
-    """Measured: 78 % by CAM, 64 % by a hill in the centre of every image, 36 % by random maps."""
+def test_a_trained_classifier_localizes_better_than_no_classifier(shapes: tuple[nn.Module, ImageSet]) -> None:
+    """Measured: 78 % by CAM, 64 % by a hill in the center of every image, 36 % by random maps."""
     model, data = shapes
     assert data.boxes is not None
     axis = torch.arange(32) - 15.5
-    centre = image_sized(-(axis.view(1, -1, 1) ** 2 + axis.view(1, 1, -1) ** 2), (32, 32))
+    center = image_sized(-(axis.view(1, -1, 1) ** 2 + axis.view(1, 1, -1) ** 2), (32, 32))
     random = image_sized(torch.rand(len(data), 8, 8, generator=torch.Generator().manual_seed(0)), (32, 32))
-    by_centre = accuracy_of(centre.expand(len(data), -1, -1), data.boxes)
+    by_center = accuracy_of(center.expand(len(data), -1, -1), data.boxes)
     by_chance = accuracy_of(random, data.boxes)
-    found = localisation(model, Samples(data, 32)).values
-    assert found["max_box_acc"] > by_centre + 5 > by_chance + 20
+    found = localization(model, Samples(data, 32)).values
+    assert found["max_box_acc"] > by_center + 5 > by_chance + 20
     assert found["max_box_acc_30"] > found["max_box_acc_50"] > found["max_box_acc_70"]
     assert 30 < found["top1_loc"] < found["max_box_acc_50"]
 
 
-def test_the_map_of_a_wrong_class_localises_worse(shapes: tuple[nn.Module, ImageSet]) -> None:
+def test_the_map_of_a_wrong_class_localizes_worse(shapes: tuple[nn.Module, ImageSet]) -> None:
     model, data = shapes
     wrong = ImageSet(data.images, (data.labels + 6) % 12, data.classes, data.boxes)
-    right = localisation(model, Samples(data, 32)).values["max_box_acc"]
-    assert localisation(model, Samples(wrong, 32)).values["max_box_acc"] < right - 10
+    right = localization(model, Samples(data, 32)).values["max_box_acc"]
+    assert localization(model, Samples(wrong, 32)).values["max_box_acc"] < right - 10
 
 
 # --- real photos
@@ -309,7 +309,7 @@ def test_photos_with_boxes(name: str, size: int, crop: float) -> None:
     samples = Samples(source, size, crop).first(6)
     options = {"layers": (1, 1, 1, 1), "channels": (8, 8, 12, 16)}
     model = automix.create_model("resnet18", num_classes=len(samples.classes), image_size=64, **options).eval()
-    result = localisation(model, samples, batch_size=4)
+    result = localization(model, samples, batch_size=4)
     (part,) = samples.parts(6)
     assert part.boxes is not None
     maps = cam(model, to_floats(part.images), part.labels.unsqueeze(1))

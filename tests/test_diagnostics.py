@@ -14,8 +14,8 @@ import automix
 from automix.core.blend import mask_spread
 from automix.core.target import MixedTarget
 from automix.methods.automix import task as learned
-from automix.methods.automix.diagnostics import LAMS, complaints, examine, found
-from automix.pictures.mask_history import add_to_strip
+from automix.methods.automix.diagnostics import LAMS, diagnose, found, mask_warnings
+from automix.pictures.mask_history import add_to_history
 from automix.training import Silent, train
 from automix.training.loop import gradient_norms
 
@@ -49,7 +49,7 @@ def test_examine_measures_what_the_task_mixes_and_changes_nothing() -> None:
     modes = [module.training for module in task.modules()]
     x, _ = batch(8)
     y = torch.arange(8) % 5
-    numbers = examine(task, x, y)
+    numbers = diagnose(task, x, y)
     index = torch.arange(8).roll(1)
     for lam in LAMS:
         mask = task.mix(x, y, lam=lam, index=index).mask
@@ -70,7 +70,7 @@ def test_examine_measures_what_the_task_mixes_and_changes_nothing() -> None:
 )
 def test_what_is_said_about_masks(spread: float, low: float, high: float, kinds: list[str]) -> None:
     numbers = {"mask_spread_at_0.5": spread, "mask_mean_at_0.2": low, "mask_mean_at_0.8": high}
-    said = complaints(numbers)
+    said = mask_warnings(numbers)
     assert list(said) == kinds
     assert all("\n" not in message for message in said.values())
 
@@ -78,7 +78,7 @@ def test_what_is_said_about_masks(spread: float, low: float, high: float, kinds:
 def test_rows_as_labels_have_nothing_to_count() -> None:
     task = automix.AutoMix(HandWritten(), layer="body")
     x, y = batch()
-    assert task.examine(x, torch.nn.functional.one_hot(y, 5)) == ({}, {})
+    assert task.diagnose(x, torch.nn.functional.one_hot(y, 5)) == ({}, {})
 
 
 class Listener(Silent):
@@ -92,7 +92,7 @@ class Listener(Silent):
 def test_the_log_has_the_numbers_and_a_warning_is_given_once(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learned, "SETTLED", 0)
+    monkeypatch.setattr(learned, "WARMUP_STEPS", 0)
     flat: dict[str, Any] = {"method_options": {"paper": True}}
     listener = Listener()
     config = configure(photos, tmp_path / "run", **flat)
@@ -131,7 +131,7 @@ def test_gradient_norms_of_parts_make_up_the_whole() -> None:
 
 
 def draw(path: Path, task: automix.Task, x: Tensor, column: int) -> None:
-    add_to_strip(path, task, x, torch.arange(len(x)), MEAN, STD, column=column, columns=3, name=f"epoch {column}")
+    add_to_history(path, task, x, torch.arange(len(x)), MEAN, STD, column=column, columns=3, name=f"epoch {column}")
 
 
 def test_a_strip_keeps_its_columns_and_draws_over_what_is_drawn_again(tmp_path: Path) -> None:
