@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from automix.core.distributed import rank_and_world
-from automix.tasks.task import Task
 from automix.core.tensor_files import DamagedError, is_whole, misfit, read_tensors, write_tensors
+from automix.tasks.task import Task
 
 FORMAT = 1
 NAME = "checkpoint.safetensors"

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from automix.networks.create import create_model
 from automix.core.errors import one_line
 from automix.core.tensor_files import misfit, read_tensors, write_tensors
+from automix.networks.create import create_model
 
 CARD = "automix"  # the card's key in the metadata, here and in the exports
 FORMAT = "1"  # raised when older versions of automix could no longer make sense of a card

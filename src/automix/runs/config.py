@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import yaml
 
-from automix.methods import check_method
+from automix.core.files import write_text
 from automix.core.validation import check_alpha, check_at_least, check_fields, check_range, unknown_name
 from automix.data import DATASETS, BadData, BatchPlan, check_data
-from automix.core.files import write_text
+from automix.methods import check_method
 from automix.runs.recipes import Recipe, find_recipe
 
 Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str] | None]
