@@ -24,7 +24,7 @@ from PIL import Image
 import automix
 from automix.cli import explore as explore_command
 from automix.cli import main as cli
-from automix.deploy.predict import read_square
+from automix.deploy.image_files import read_square
 from automix.evaluation.cam import cam, image_sized
 from automix.runs.classifier import load_classifier, save_classifier
 from automix.runs.config import TrainConfig

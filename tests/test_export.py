@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 import automix
 from automix.deploy.export import SUFFIXES, export, export_path
-from automix.deploy.predict import predict
+from automix.deploy.predict import predict_files
 from automix.runs.classifier import Card, load_classifier
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -89,7 +90,7 @@ def check(name: str, format: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("format", ["onnx", "torchscript", "torch-export"])
 @pytest.mark.parametrize("name", MODELS)
-def test_an_export_is_the_model(
+def test_an_export_gives_the_logits_of_the_model(
     name: str, format: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     check(name, format, tmp_path)
@@ -104,7 +105,7 @@ def test_exports_of_other_families(name: str, format: str, tmp_path: Path) -> No
     check(name, format, tmp_path)
 
 
-def test_safetensors_is_the_classifiers_own_file(tmp_path: Path) -> None:
+def test_a_safetensors_export_loads_as_a_classifier(tmp_path: Path) -> None:
     model, card = build("resnet18"), card_for("resnet18")
     assert export(model, card, tmp_path / "x", "safetensors") == 0
     loaded, found = load_classifier(tmp_path / "x.safetensors")
@@ -114,21 +115,21 @@ def test_safetensors_is_the_classifiers_own_file(tmp_path: Path) -> None:
         assert torch.equal(loaded(x), model(x))
 
 
-def test_an_export_says_what_predict_says(tmp_path: Path) -> None:
+def test_an_export_gives_the_probabilities_of_predict(tmp_path: Path) -> None:
     from PIL import Image
 
     model, card = build("resnet18"), card_for("resnet18")
     image = (torch.rand(32, 32, 3) * 255).byte()
     Image.fromarray(image.numpy()).save(tmp_path / "x.png")
-    said = next(predict(model, card, [tmp_path / "x.png"]))
+    prediction = next(predict_files(model, card, [tmp_path / "x.png"]))
     export(model, card, tmp_path / "x.pt", "torchscript")
     run, _ = load(tmp_path / "x.pt", "torchscript")
     shares = run(image.permute(2, 0, 1)[None].float() / 255).softmax(dim=1)[0]
-    by_class = dict(zip(said.classes, said.probabilities, strict=True))
+    by_class = dict(zip(prediction.classes, prediction.probabilities, strict=True))
     torch.testing.assert_close(shares, torch.tensor([by_class[name] for name in card.classes]))
 
 
-def test_the_model_is_left_alone(tmp_path: Path) -> None:
+def test_the_model_is_not_changed(tmp_path: Path) -> None:
     model = build("resnet18").to(torch.bfloat16).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     export(model, card_for("resnet18"), tmp_path / "x", "torchscript")
     assert model.training
@@ -160,13 +161,13 @@ class NotANumber(DependsOnBatchSize):
 @pytest.mark.parametrize(
     ("model", "format", "message"),
     [
-        (DependsOnBatchSize(), "torchscript", r"torchscript: logits differ by .* nothing was written"),
-        (NotANumber(), "torchscript", r"torchscript: logits differ by nan"),
+        (DependsOnBatchSize(), "torchscript", r"torchscript: .* differ .* nothing was written"),
+        (NotANumber(), "torchscript", r"torchscript: .* differ .* nan"),
         (OnlyTwo(), "torch-export", r"resnet18 cannot be exported as torch-export \("),
         (
             OnlyTwo(),
             "torchscript",
-            r"resnet18 cannot be exported as torchscript \(logits of the model have shape \(2, 4\)",
+            r"resnet18 cannot be exported as torchscript \(logits of the model .*\(1, 4\), got \(2, 4\)",
         ),
         (OnlyTwo(), "safetensors", r"cannot be exported as safetensors \(.*do not fit the model: conv1.weight is miss"),
     ],
@@ -189,7 +190,7 @@ def test_onnx_without_its_packages(missing: str, tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ValueError) as error:
         export(DependsOnBatchSize(), card_for("resnet18"), tmp_path / "x", "onnx")
-    assert str(error.value) == f"format 'onnx' needs {missing}: pip install 'automix[export]'"
+    assert re.search(rf"needs {missing}.*automix\[export\]", str(error.value))
 
 
 @pytest.mark.parametrize(
@@ -202,13 +203,13 @@ def test_onnx_without_its_packages(missing: str, tmp_path: Path, monkeypatch: py
         ("x.model", "onnx", "x.model"),
     ],
 )
-def test_suffixes(given: str, format: str, expected: str) -> None:
+def test_a_path_without_a_suffix_gets_that_of_the_format(given: str, format: str, expected: str) -> None:
     assert export_path(Path("folder") / given, format) == Path("folder") / expected
 
 
-def test_wrong_input_is_refused(tmp_path: Path) -> None:
+def test_unknown_formats_and_missing_folders_are_errors(tmp_path: Path) -> None:
     model, card = DependsOnBatchSize(), card_for("resnet18")
-    with pytest.raises(ValueError, match="format 'tflite' is unknown: accepted are onnx, torchscript, torch-export, s"):
+    with pytest.raises(ValueError, match=r"format.*onnx, torchscript, torch-export, safetensors"):
         export(model, card, tmp_path / "x", "tflite")
-    with pytest.raises(ValueError, match="none: no such folder; accepted is an existing one"):
+    with pytest.raises(ValueError, match="none: no such folder"):
         export(model, card, tmp_path / "none" / "x", "torchscript")

@@ -65,7 +65,7 @@ def _from_images(images: list[Path], method: str, size: int) -> tuple[Task, Tens
 
 
 def _read(paths: list[Path], size: int) -> Tensor:
-    from automix.deploy.predict import list_images, read_square
+    from automix.deploy.image_files import list_images, read_square
 
     found = list_images(paths)
     if len(found) < 2:

@@ -1,12 +1,9 @@
 """`automix predict RUN IMAGE...`: the most probable classes of images."""
 
-from pathlib import Path
-
 from automix.cli._arguments import new_parser, parse
 from automix.cli._errors import complain
 from automix.cli._tables import print_table
 from automix.deploy.predict import predict
-from automix.runs.classifier import load_classifier
 
 
 def run(arguments: list[str]) -> None:
@@ -16,8 +13,7 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--top", type=int, default=3, help="so many classes for each image")
     parser.add_argument("--which", choices=("last", "best"), default="last", help="the run's last epoch or its best")
     given = parse(parser, arguments)
-    model, card = load_classifier(Path(given.run), given.which)
-    predictions = list(predict(model, card, [Path(image) for image in given.images], top=given.top))
+    predictions = list(predict(given.run, given.images, top=given.top, which=given.which))
     rows = [(str(p.path), _answers(p.classes, p.probabilities)) for p in predictions if p.error is None]
     print_table(("image", "classes"), rows)
     for bad in (p for p in predictions if p.error is not None):

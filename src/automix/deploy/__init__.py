@@ -1,1 +1,10 @@
-"""A trained classifier in use: predictions for image files, and exports that run without automix."""
+"""A trained classifier in use: predictions for image files, and exports that run without automix.
+
+Both read the card of the classifier, which holds its classes, image size and normalization.
+"""
+
+from automix.deploy.export import export, export_path
+from automix.deploy.image_files import list_images, read_square
+from automix.deploy.predict import Prediction, predict, predict_files
+
+__all__ = ["Prediction", "export", "export_path", "list_images", "predict", "predict_files", "read_square"]

@@ -2,10 +2,10 @@
 
     difference = export(model, card, Path("cats.onnx"), "onnx")
 
-What is exported takes `images`, float32 (N, 3, S, S) in [0, 1] with any N and S the card's image_size, and gives
-`logits` (N, classes): the card's normalization is inside, whoever runs it only resizes and crops. The card and the
-names of the classes (both as JSON) are in the file too, as `automix` and `classes`: in the metadata of ONNX, among the
-extra files of the others. Every export is loaded again and compared with the model before it gets its name.
+An exported classifier takes `images`, float32 ``(N, 3, S, S)`` in [0, 1], and returns `logits` ``(N, classes)``. N is
+any number, S the card's image_size. The normalization is part of it; resizing and cropping are not. The file also holds
+the card as `automix` and the names of the classes as `classes`, both JSON: ONNX in its metadata, the others as extra
+files. Every export is loaded again and compared with the model before it is moved to its path.
 """
 
 import copy
@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.draws import step_generator
-from automix.core.errors import one_line
+from automix.core.errors import AutomixError, one_line
 from automix.core.files import write_atomically
+from automix.core.validation import check_choice
 from automix.runs.classifier import CARD, Card, WithNormalization, load_classifier, save_classifier
 
 SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt", "torch-export": ".pt2", "safetensors": ".safetensors"}
@@ -32,16 +33,28 @@ Run = Callable[[Tensor], Tensor]
 
 
 def export(model: nn.Module, card: Card, path: Path, format: str) -> float:
-    """Write `model` to `path` in `format` (a name in SUFFIXES; a path without a suffix gets the format's).
+    """Write a classifier to a file and check the file against the model.
 
-    Returns the largest absolute difference between the logits of the export and those of the model, on the CPU in
-    float32, for one and for three images of random pixels. Above 1e-4 of the largest logit nothing is written.
+    The check runs both on the CPU in float32, on one and on three images of random pixels. Where logits differ by more
+    than 1e-4 of the largest logit, nothing is written. The model itself is not changed.
+
+    Args:
+        model: The classifier; it takes normalized images.
+        card: Its classes, image size and normalization.
+        path: The file. Without a suffix it gets that of the format.
+        format: ``"onnx"``, ``"torchscript"``, ``"torch-export"`` or ``"safetensors"``.
+
+    Returns:
+        The largest absolute difference between the logits of the export and of the model.
+
+    Raises:
+        AutomixError: The model cannot be exported in this format, or the export computes something else.
     """
     path = export_path(path, format)
     if format == "onnx":
         _check_onnx_is_installed()
     if not path.parent.is_dir():
-        raise ValueError(f"{path.parent}: no such folder; accepted is an existing one")
+        raise AutomixError(f"{path.parent}: no such folder; create it first")
     # A copy: the caller's model stays on its device and in its mode.
     classifier = WithNormalization(copy.deepcopy(model).cpu().float(), card).eval().requires_grad_(False)
     write = {"onnx": _onnx, "torchscript": _torchscript, "torch-export": _torch_export, "safetensors": _safetensors}
@@ -53,13 +66,13 @@ def export(model: nn.Module, card: Card, path: Path, format: str) -> float:
             run = write[format](classifier, card, temporary)
             difference, scale = _compare(run, classifier, card)
         except OSError:
-            raise  # a full disk is not the export's fault
-        except Exception as error:  # exporters raise whatever they like, over many lines
-            raise ValueError(f"{card.model} cannot be exported as {format} ({_short(error)})") from error
+            raise  # a full disk, not a problem of the export
+        except Exception as error:  # exporters raise many types, with messages of many lines
+            raise AutomixError(f"{card.model} cannot be exported as {format} ({_short(error)})") from error
         if not difference <= TOLERANCE * scale:  # NaN is refused too
-            raise ValueError(
-                f"{format}: logits differ by {difference:.2g} from the model's, which reach {scale:.2g}: "
-                f"accepted is {TOLERANCE:g} of that; nothing was written"
+            raise AutomixError(
+                f"{format}: the logits differ from the model's by {difference:.2g}, more than {TOLERANCE:g} of the "
+                f"largest, {scale:.2g}; nothing was written"
             )
 
     write_atomically(path, write_and_check)
@@ -67,26 +80,32 @@ def export(model: nn.Module, card: Card, path: Path, format: str) -> float:
 
 
 def export_path(path: Path, format: str) -> Path:
-    """Where `export` writes: `path`, with the format's suffix where it has none."""
-    if format not in SUFFIXES:
-        raise ValueError(f"format {format!r} is unknown: accepted are {', '.join(SUFFIXES)}")
+    """Return the path that `export` writes to.
+
+    Args:
+        path: The path that the user gave.
+        format: One of the formats of `export`.
+
+    Returns:
+        `path`, with the suffix of the format if it has none.
+    """
+    check_choice("format", format, SUFFIXES)
     return path if path.suffix else path.with_suffix(SUFFIXES[format])
 
 
 def _compare(run: Run, classifier: nn.Module, card: Card) -> tuple[float, float]:
-    """The largest difference, and the largest of the model's logits."""
+    """The largest difference between the logits, and the largest of the model's."""
     difference, scale = 0.0, 0.0
     for count in (1, 3):
         images = _pixels(count, card)
         with torch.inference_mode():
-            expected, found = classifier(images), run(images)
-        for whose, logits in (("model", expected), ("export", found)):
+            expected, exported = classifier(images), run(images)
+        for whose, logits in (("model", expected), ("export", exported)):
             if logits.shape != (count, len(card.classes)):
-                raise ValueError(
-                    f"logits of the {whose} have shape {tuple(logits.shape)} for {count} images: "
-                    f"accepted is {(count, len(card.classes))}"
+                raise AutomixError(
+                    f"logits of the {whose} must have shape {(count, len(card.classes))}, got {tuple(logits.shape)}"
                 )
-        difference = max(difference, (found - expected).abs().max().item(), key=_nan_is_largest)
+        difference = max(difference, (exported - expected).abs().max().item(), key=_nan_is_largest)
         scale = max(scale, expected.abs().max().item())
     return difference, scale
 
@@ -104,12 +123,12 @@ def _extra(card: Card) -> dict[str, str]:
     return {CARD: card.to_json(), "classes": json.dumps(card.classes, ensure_ascii=False)}
 
 
-# --- the formats: write the file, return what runs it ----------------------------------------------------------------
+# --- the formats: each writes the file and returns a function that runs it -------------------------------------------
 
 
 def _onnx(classifier: WithNormalization, card: Card, path: Path) -> Run:
     with warnings.catch_warnings():
-        # From inside the exporter, about torch's own use of its own classes.
+        # Raised inside torch's exporter about torch's own classes.
         warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
         program: Any = torch.onnx.export(
             classifier,
@@ -133,7 +152,7 @@ def _onnx(classifier: WithNormalization, card: Card, path: Path) -> Run:
 def _torchscript(classifier: WithNormalization, card: Card, path: Path) -> Run:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
-        # What the tracer suspects (another batch size, other pixels) is what _compare looks at.
+        # The tracer warns that other batch sizes and pixels may give other results; _compare checks that.
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         traced = torch.jit.trace(classifier, _pixels(2, card), check_trace=False)
         torch.jit.save(traced, str(path), _extra_files=_extra(card))
@@ -160,7 +179,7 @@ def _check_onnx_is_installed() -> None:
         for name in ("onnx", "onnxscript", "onnxruntime"):
             import_module(name)
     except ImportError as error:
-        raise ValueError(f"format 'onnx' needs {error.name}: pip install 'automix[export]'") from None
+        raise AutomixError(f"format 'onnx' needs {error.name}; pip install 'automix[export]'") from None
 
 
 def _short(error: Exception) -> str:

@@ -1,27 +1,29 @@
-"""What a trained classifier says of image files.
-
-Images are prepared as they were for the test: upright, RGB, the short side resized to ``image_size / crop``, the center
-cut out, scaled to [0, 1], normalized. An image that has the right size already passes through unchanged.
-"""
+"""The most probable classes of image files."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from automix.core.errors import one_line
-from automix.data.images import fit
-from automix.data.listing import decode
-from automix.runs.classifier import Card, WithNormalization
-
-LONGEST = 100  # times the short side; beyond it, resizing by the short side would take gigabytes
+from automix.core.errors import AutomixError
+from automix.core.validation import check_whole
+from automix.deploy.image_files import list_images, read_pixels, reason
+from automix.runs.classifier import Card, WithNormalization, load_classifier
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable classes of one image, best first; or, where it cannot be read, one line that says why."""
+    """The most probable classes of one image file.
+
+    Attributes:
+        path: The file.
+        classes: Names of the classes, the most probable first; empty if the file could not be read.
+        probabilities: Their softmax probabilities, in the same order.
+        error: Why the file could not be read, in one line without the path; None if it was read.
+    """
 
     path: Path
     classes: tuple[str, ...] = ()
@@ -30,98 +32,84 @@ class Prediction:
 
 
 def predict(
+    run_or_file: str | Path,
+    images: str | Path | Sequence[str | Path],
+    *,
+    top: int = 5,
+    which: Literal["last", "best"] = "last",
+    batch_size: int = 32,
+) -> Iterator[Prediction]:
+    """Load a trained classifier and classify image files with it.
+
+    Args:
+        run_or_file: A run folder, or a classifier's safetensors file.
+        images: One or more image files or folders; a folder stands for all images below it.
+        top: Number of classes per image, at least 1; no more than the classifier has.
+        which: In a run folder, the weights of the last epoch or of the best one on the test set.
+        batch_size: Number of images per forward pass, at least 1.
+
+    Returns:
+        An iterator over one prediction per image, in order. A file that cannot be read gives a prediction with its
+        `error`, and the other files are still classified.
+    """
+    model, card = load_classifier(Path(run_or_file), which)
+    given = [images] if isinstance(images, str | Path) else images
+    return predict_files(model, card, [Path(path) for path in given], top=top, batch_size=batch_size)
+
+
+def predict_files(
     model: nn.Module, card: Card, paths: Sequence[Path], *, top: int = 5, batch_size: int = 32
 ) -> Iterator[Prediction]:
-    """The `top` classes of every image in `paths`, in their order; a folder stands for the images in it.
+    """Classify image files with a model that is loaded already.
 
-    A file that cannot be read gets a prediction with its `error`, and the others are still answered.
+    Args:
+        model: The classifier, in eval mode. It takes normalized images.
+        card: The classes of the model, its image size and its normalization.
+        paths: Image files and folders.
+        top: Number of classes per image, at least 1; no more than the card has.
+        batch_size: Number of images per forward pass, at least 1.
+
+    Returns:
+        An iterator over one prediction per image, as `predict` returns it.
     """
-    for name, value in (("top", top), ("batch_size", batch_size)):
-        if value < 1:
-            raise ValueError(f"{name}={value}: accepted is a whole number >= 1")
+    check_whole("top", top, 1)
+    check_whole("batch_size", batch_size, 1)
     if model.training:
-        raise ValueError("the model is in training mode: accepted is model.eval()")
-    return _predict(model, card, list_images(paths), top, batch_size)
+        raise AutomixError("model must be in eval mode, got one in training mode; call model.eval()")
+    return _predict_batches(model, card, list_images(paths), top, batch_size)
 
 
-def list_images(paths: Sequence[Path]) -> list[Path]:
-    """`paths` with every folder replaced by the images below it, in alphabetical order, hidden ones left out.
-
-    A folder without images stays in the list, so that somebody hears of it.
-    """
-    from torchvision.datasets.folder import IMG_EXTENSIONS  # those that training reads
-
-    listed: list[Path] = []
-    for path in paths:
-        inside = sorted(
-            file
-            for file in (path.rglob("*") if path.is_dir() else ())
-            if file.suffix.lower() in IMG_EXTENSIONS and file.is_file() and not _hidden(file.relative_to(path))
-        )
-        listed.extend(inside or [path])
-    return listed
-
-
-def read_square(path: Path, size: int, crop: float = 1.0) -> Tensor:
-    """The center of an image file as (3, size, size) uint8, or a ValueError of one line that names the file."""
-    try:
-        return _read(path, size, crop)
-    except Exception as error:
-        raise ValueError(f"{path}: {_reason(error)}") from None
-
-
-def _predict(model: nn.Module, card: Card, paths: list[Path], top: int, batch_size: int) -> Iterator[Prediction]:
+def _predict_batches(
+    model: nn.Module, card: Card, paths: list[Path], top: int, batch_size: int
+) -> Iterator[Prediction]:
     classifier = WithNormalization(model, card)
     for start in range(0, len(paths), batch_size):
-        read = [_read_or_say_why(path, card) for path in paths[start : start + batch_size]]
-        images = [image for image in read if isinstance(image, Tensor)]
-        answers = iter(_answer(classifier, card, torch.stack(images), top) if images else ())
-        for path, image in zip(paths[start : start + batch_size], read, strict=True):
-            if isinstance(image, str):
-                yield Prediction(path, error=image)
-            else:
-                yield Prediction(path, *next(answers))
+        batch = paths[start : start + batch_size]
+        pixels_or_errors = [_read(path, card) for path in batch]
+        pixels = [item for item in pixels_or_errors if isinstance(item, Tensor)]
+        answers = iter(_most_probable(classifier, card, torch.stack(pixels), top) if pixels else ())
+        for path, item in zip(batch, pixels_or_errors, strict=True):
+            yield Prediction(path, error=item) if isinstance(item, str) else Prediction(path, *next(answers))
 
 
-def _read_or_say_why(path: Path, card: Card) -> Tensor | str:
+def _read(path: Path, card: Card) -> Tensor | str:
+    """The pixels, or why there are none."""
     try:
-        return _read(path, card.image_size, card.crop)
+        return read_pixels(path, card.image_size, card.crop)
     except Exception as error:
-        return _reason(error)
+        return reason(error)
 
 
-def _read(path: Path, size: int, crop: float) -> Tensor:
-    """May raise anything: damaged files make decoders end in OSError, SyntaxError, struct.error, ..."""
-    import numpy as np
-
-    if path.is_dir():
-        raise ValueError("no images in this folder")
-    image = decode(path)
-    short, long = min(image.size), max(image.size)
-    if long > LONGEST * short:
-        raise ValueError(f"{image.width} x {image.height} px: accepted are sides of up to 1 : {LONGEST}")
-    return torch.from_numpy(np.array(fit(image, image.size, size, crop))).permute(2, 0, 1)
-
-
-def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or one_line(error)
-
-
-def _answer(
+def _most_probable(
     classifier: WithNormalization, card: Card, images: Tensor, top: int
 ) -> list[tuple[tuple[str, ...], tuple[float, ...]]]:
+    """For each image, the names of its `top` classes and their probabilities."""
     with torch.inference_mode():
         logits = classifier(images.to(classifier.mean) / 255)
         if logits.shape[1:] != (len(card.classes),):
-            raise ValueError(
-                f"the model gives {logits.shape[1]} numbers: accepted are {len(card.classes)}, the classes"
-            )
-        probabilities, places = logits.float().softmax(dim=1).topk(min(top, len(card.classes)))
+            raise AutomixError(f"model must give {len(card.classes)} logits, one per class, got {logits.shape[1]}")
+        probabilities, labels = logits.float().softmax(dim=1).topk(min(top, len(card.classes)))
     return [
-        (tuple(card.classes[place] for place in row), tuple(shares))
-        for row, shares in zip(places.tolist(), probabilities.tolist(), strict=True)
+        (tuple(card.classes[label] for label in row), tuple(shares))
+        for row, shares in zip(labels.tolist(), probabilities.tolist(), strict=True)
     ]
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
