@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import automix  # first: it mends torchvision
 from automix.data.augmentation import MEAN, STD, Augmentation
-from automix.data.listing import Listing
+from automix.data.image_files import ImageFiles
 from automix.data.open import open_data, open_subset
 from automix.evaluation.accuracy import accuracy
 from automix.evaluation.samples import Samples
@@ -77,7 +77,7 @@ def folder(batch: int = 16) -> dict[str, Callable[[], int]]:
 
     data = open_data("cub200", Augmentation(train_size=224, crop="resized"), batch_size=batch, workers=0)
     train, _ = open_subset("cub200", None, 224, None, None, 0)
-    assert isinstance(train, Listing)
+    assert isinstance(train, ImageFiles)
     paths = [str(train.name_of(index)) for index in range(len(train))]
     transform = transforms.Compose(
         [

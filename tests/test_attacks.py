@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import automix
 from automix.core.draws import step_generator
 from automix.data import ImageSet
-from automix.data.names import open_dataset
+from automix.data.datasets import open_dataset
 from automix.evaluation.attacks import Example, attacks, draw_examples, fgsm, pgd, pixel_gradient
 from automix.evaluation.samples import Samples
 from automix.runs.classifier import Card, WithNormalization

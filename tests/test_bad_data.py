@@ -28,12 +28,12 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from automix.cli import main as cli
-from automix.data import Augmentation, BadImage, Data, ImageSet, Listing, ReadingError, StreamLoader, open_data
+from automix.data import Augmentation, BadImage, Data, ImageFiles, ImageSet, ReadingError, StreamLoader, open_data
+from automix.data.bad_files import SkippedFile, find_bad_files, read_skipped, write_skipped
 from automix.data.decode import read_image
 from automix.data.layouts import EXTENSIONS
 from automix.data.open import open_dataset
 from automix.data.readers import ReaderSet
-from automix.data.skip import SkippedFile, find_bad, read_skipped, write_skipped
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import find_recipe
 from automix.training import Silent, Stopped, display, train
@@ -161,15 +161,15 @@ def test_sixteen_bits_keep_their_order(tmp_path: Path) -> None:
 
 def test_a_long_thin_image_is_cut_as_if_it_had_been_resized_whole(tmp_path: Path) -> None:
     """And takes no gigabytes: 60,000 x 1 px brought to 224 would be 3,010 million pixels."""
-    from automix.data.images import fit
+    from automix.data.image_set import resize_and_crop
 
     pixels = np.random.default_rng(0).integers(256, size=(3, 603, 3), dtype=np.uint8)
     long = Image.fromarray(pixels)
     whole = long.resize((8 * 201, 8), Image.Resampling.BICUBIC).crop((4 * 201 - 4, 0, 4 * 201 + 4, 8))
-    difference = np.asarray(fit(long, long.size, 8)).astype(int) - np.asarray(whole)
+    difference = np.asarray(resize_and_crop(long, long.size, 8)).astype(int) - np.asarray(whole)
     assert np.abs(difference).max() <= 8  # of noise, whose pixels differ by 85 on average
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert fit(plain(size=(60_000, 1)), (60_000, 1), 224).size == (224, 224)
+    assert resize_and_crop(plain(size=(60_000, 1)), (60_000, 1), 224).size == (224, 224)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
 
 
@@ -288,7 +288,7 @@ def test_skip_leaves_a_broken_file_out_and_the_rest_as_it_was(kind: str, way: st
         ("training", 7, f"{root}/train/bee/1-{kind}"),
         ("testing", 1, f"{root}/test/ant/1-{kind}"),
     ]
-    assert all(re.search(BROKEN[kind][1], file.complaint) for file in data.skipped)
+    assert all(re.search(BROKEN[kind][1], file.error) for file in data.skipped)
 
 
 def test_an_enormous_image_costs_neither_memory_nor_a_warning(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_trouble_of_the_machine_is_no_fault_of_the_file(tmp_path: Path) -> None:
     os.close(spare)
     resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
     try:
-        message = complaint(lambda: find_bad(train_set, test_set, 1))
+        message = complaint(lambda: find_bad_files(train_set, test_set, 1))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert message == f"{tmp_path}/train/ant/0.png: Too many open files"
@@ -453,7 +453,7 @@ def test_a_reader_with_odd_items() -> None:
     assert "torch/mine, image 2: cannot be read as an image (it is a Tensor; accepted" in complaint(
         lambda: data.read(2)
     )
-    bad = find_bad(data, data, 2)
+    bad = find_bad_files(data, data, 2)
     assert [(file.use, file.position) for file in bad] == [
         (use, i) for use in ("training", "testing") for i in (1, 2, 4)
     ]
@@ -466,7 +466,7 @@ def test_a_reader_with_odd_items() -> None:
     ("call", "message"),
     [
         (
-            lambda: Listing(("a.png", "b.png"), torch.tensor([0, 3]), ("x", "y")),
+            lambda: ImageFiles(("a.png", "b.png"), torch.tensor([0, 3]), ("x", "y")),
             "b.png: label 3; accepted are 0 to 1, the classes",
         ),
         (
@@ -640,7 +640,7 @@ def test_the_list_survives_its_file(tmp_path: Path) -> None:
     root = numbered(tmp_path / "data")
     (root / "train" / "ant" / "0-bad.png").write_bytes(b"")
     train_set, test_set = open_dataset(str(root))
-    found = find_bad(train_set, test_set, 3)
+    found = find_bad_files(train_set, test_set, 3)
     path = tmp_path / "skipped.json"
     write_skipped(path, found, {"training": 11, "testing": 10})
     assert read_skipped(path, train_set, test_set) == found
@@ -688,15 +688,15 @@ def look_together(rank: int, root: str, meeting: str, answers: Any) -> None:
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     read: list[str] = []
 
-    class Counted(Listing):
+    class Counted(ImageFiles):
         def read(self, index: int) -> tuple[Any, int]:
             read.append(self.paths[index])
             return super().read(index)
 
     first, second = (
-        Counted(part.paths, part.labels, part.classes) for part in open_dataset(root) if isinstance(part, Listing)
+        Counted(part.paths, part.labels, part.classes) for part in open_dataset(root) if isinstance(part, ImageFiles)
     )
-    found = find_bad(first, second, 1)
+    found = find_bad_files(first, second, 1)
     answers.put((rank, len(read), [file.path for file in found]))
     dist.destroy_process_group()
 
@@ -727,11 +727,11 @@ def test_processes_look_at_a_share_each_and_agree(tmp_path: Path) -> None:
 # --- workers that die ------------------------------------------------------------------------------------------------
 
 
-def deadly(how: str) -> Callable[[Listing, int], tuple[Any, int]]:
+def deadly(how: str) -> Callable[[ImageFiles, int], tuple[Any, int]]:
     """A way to read files of which one costs the process its life."""
-    read = Listing.read
+    read = ImageFiles.read
 
-    def die(self: Listing, index: int) -> tuple[Any, int]:
+    def die(self: ImageFiles, index: int) -> tuple[Any, int]:
         if self.paths[index].endswith("deadly.png"):
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -747,7 +747,7 @@ def test_a_worker_that_dies_is_reported_with_its_file(
 ) -> None:
     root = numbered(tmp_path)
     plain().save(root / split / "bee" / "deadly.png")
-    monkeypatch.setattr(Listing, "read", deadly(how))
+    monkeypatch.setattr(ImageFiles, "read", deadly(how))
     loader = open_way("workers", root, batch_size=2).loader
     assert isinstance(loader, StreamLoader)
     message = complaint(lambda: list(loader.batches(0, 5) if split == "train" else loader.test_batches()))
@@ -764,7 +764,7 @@ def test_a_run_whose_worker_dies_ends_in_one_line(
         path.unlink()
     plain().save(folder / "train" / "b" / "deadly.png")
     configure(folder, tmp_path / "run", rand_augment="9/0.5", train_size=16).save(tmp_path / "config.yaml")
-    monkeypatch.setattr(Listing, "read", deadly("killed"))
+    monkeypatch.setattr(ImageFiles, "read", deadly("killed"))
     before = signal.getsignal(signal.SIGCHLD)
     assert cli.run(["train", "--config", str(tmp_path / "config.yaml")]) == 1
     assert signal.getsignal(signal.SIGCHLD) == before
@@ -776,6 +776,6 @@ def test_a_run_whose_worker_dies_ends_in_one_line(
 def test_other_errors_are_not_taken_for_a_dead_worker(tmp_path: Path) -> None:
     loader = open_way("workers", numbered(tmp_path)).loader
     assert isinstance(loader, StreamLoader)
-    assert loader.explain_death(RuntimeError("shapes do not match")) is None
-    ended = loader.explain_death(RuntimeError("DataLoader worker (pid 12) is killed by signal: Bus error. Too little."))
+    assert loader.worker_error(RuntimeError("shapes do not match")) is None
+    ended = loader.worker_error(RuntimeError("DataLoader worker (pid 12) is killed by signal: Bus error. Too little."))
     assert str(ended).startswith("a loader worker died between two images (is killed by signal: Bus error.")

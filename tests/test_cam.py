@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import automix
-from automix.data.images import ImageSet
+from automix.data.image_set import ImageSet
 from automix.evaluation import cam_panels as panels
 from automix.evaluation.cam import (
     METHODS,

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from automix.data import ImageSet, draw_shapes
-from automix.data.names import open_dataset
+from automix.data.datasets import open_dataset
 from automix.evaluation.corruptions import BENCHMARK, EXTRA, NAMES, corrupt, write_cifar_c
 from automix.evaluation.corruptions.evaluator import CorruptionTable, corruption_table, corruptions, heat_map
 from automix.evaluation.corruptions.generate import PART, corrupt_part

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from automix.data.plan import BatchPlan
+from automix.data.batch_plan import BatchPlan
 from automix.studies.detection import DetectionSet, Objects, open_detection_data
 from automix.studies.detection.data import training_batch, training_batches
 from automix.studies.detection.layouts import VOC_CLASSES
@@ -202,7 +202,7 @@ def test_mirroring_moves_the_boxes_with_the_pixels() -> None:
 
 
 def test_batches_are_a_function_of_seed_and_step() -> None:
-    data, plan = numbered(10), BatchPlan(10, 4, seed=3, pieces=2)
+    data, plan = numbered(10), BatchPlan(10, 4, seed=3, accumulate=2)
     straight = list(training_batches(data, plan, 0, 4, workers=2))
     resumed = list(training_batches(data, plan, 2, 4, workers=1))
     assert (len(straight), len(resumed)) == (8, 4)

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 
 import automix
 from automix.cli import main as cli
-from automix.data.images import ImageSet, fit_boxes
-from automix.data.names import open_dataset
+from automix.data.datasets import open_dataset
+from automix.data.image_set import ImageSet, resize_and_crop_boxes
 from automix.evaluation.samples import Samples
 from automix.evaluation.subject import open_subject
 from automix.evaluation.suite import EVALUATORS, read_results
@@ -158,17 +158,17 @@ def test_samples_come_in_order_and_spread_over_the_classes() -> None:
 def test_boxes_follow_the_image(
     shape: tuple[int, int], size: int, crop: float, box: list[float], expected: list[float]
 ) -> None:
-    assert fit_boxes(torch.tensor([box], dtype=torch.float32), shape, size, crop)[0].tolist() == expected
+    assert resize_and_crop_boxes(torch.tensor([box], dtype=torch.float32), shape, size, crop)[0].tolist() == expected
 
 
 @pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
 def test_boxes_of_real_photos_lie_in_the_prepared_image() -> None:
     """The birds' boxes after resizing and cropping, against painting the box and resizing that."""
-    from automix.data.images import fit
-    from automix.data.listing import Listing
+    from automix.data.image_files import ImageFiles
+    from automix.data.image_set import resize_and_crop
 
     test = open_dataset("cub200")[1]
-    assert isinstance(test, Listing)
+    assert isinstance(test, ImageFiles)
     assert test.boxes is not None
     few = test.take(torch.arange(0, len(test), len(test) // 12))
     prepared = next(Samples(few, 96, 0.9).parts())
@@ -179,7 +179,7 @@ def test_boxes_of_real_photos_lie_in_the_prepared_image() -> None:
         painted = Image.new("RGB", image.size)
         x0, y0, x1, y1 = (round(v) for v in few.boxes[index].tolist())
         painted.paste((255, 255, 255), (x0, y0, x1, y1))
-        fitted = torch.from_numpy(np.array(fit(painted, painted.size, 96, 0.9)))[..., 0] > 127
+        fitted = torch.from_numpy(np.array(resize_and_crop(painted, painted.size, 96, 0.9)))[..., 0] > 127
         rows, columns = fitted.any(1).nonzero().flatten(), fitted.any(0).nonzero().flatten()
         seen = torch.tensor([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]).float()
         assert (seen - prepared.boxes[index]).abs().max() <= 1.5

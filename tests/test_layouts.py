@@ -19,7 +19,7 @@ import torchvision.datasets
 import torchvision.transforms.functional as TF
 from PIL import Image
 
-from automix.data import DATASETS, Augmentation, ImageSet, Listing, check_data, load_images, open_data, open_dataset
+from automix.data import DATASETS, Augmentation, ImageFiles, ImageSet, check_data, load_images, open_data, open_dataset
 
 needs_data = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
 
@@ -169,7 +169,7 @@ def test_labels_follow_the_numbers_of_the_files(tmp_path: Path) -> None:
     write(tmp_path / "inat2018", INAT)
     train, _ = open_dataset("inat2018", tmp_path)
     assert train.classes == ("wren", "kite", "robin")
-    assert isinstance(train, Listing)
+    assert isinstance(train, ImageFiles)
     assert train.labels.tolist() == [0, 2, 0]
     write(tmp_path / "inat2017", {name.replace("2018", "2017"): text for name, text in INAT.items()})
     assert len(open_dataset("inat2017", tmp_path)[0]) == 3
@@ -179,8 +179,8 @@ def test_boxes_have_exclusive_ends(tmp_path: Path) -> None:
     write(tmp_path / "tiny-imagenet-200", TINY)
     write(tmp_path / "CUB_200_2011", CUB)
     tiny, cub = (open_dataset(name, tmp_path) for name in ("tiny-imagenet", "cub200"))
-    assert isinstance(tiny[0], Listing)
-    assert isinstance(cub[0], Listing)
+    assert isinstance(tiny[0], ImageFiles)
+    assert isinstance(cub[0], ImageFiles)
     assert tiny[0].boxes is not None
     assert tiny[0].boxes.tolist() == [[0, 10, 64, 59], [63, 2, 64, 50], [0, 0, 64, 64]]
     assert cub[0].boxes is not None
@@ -499,8 +499,8 @@ def test_checking_is_quick_and_looks_below_the_root(tmp_path: Path, monkeypatch:
 def test_real_listings(name: str, counts: tuple[int, int, int], file: str, label: str) -> None:
     """A cut of each dataset: the counts are those of its README."""
     train, test = open_dataset(name)
-    assert isinstance(train, Listing)
-    assert isinstance(test, Listing)
+    assert isinstance(train, ImageFiles)
+    assert isinstance(test, ImageFiles)
     assert (len(train), len(test), len(train.classes)) == counts
     assert not set(train.paths) & set(test.paths)
     both = dict(zip(train.paths + test.paths, torch.cat([train.labels, test.labels]).tolist(), strict=True))

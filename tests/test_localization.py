@@ -12,8 +12,8 @@ from scipy import ndimage
 from torch import Tensor, nn
 
 import automix
-from automix.data.images import ImageSet
-from automix.data.names import open_dataset
+from automix.data.datasets import open_dataset
+from automix.data.image_set import ImageSet
 from automix.data.shapes import CLASSES, draw_shapes
 from automix.evaluation.cam import cam, image_sized
 from automix.evaluation.localization import LEVELS, best_boxes, best_ious, box_iou, localization, region_boxes

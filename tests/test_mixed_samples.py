@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import automix
 from automix.data import ImageSet
-from automix.data.names import open_dataset
+from automix.data.datasets import open_dataset
 from automix.evaluation.mixed import LAMS, Curve, draw_curves, mixed_accuracy, mixed_curves
 from automix.evaluation.mixers import Mixer, method_mixer, task_mixer
 from automix.evaluation.samples import Samples

@@ -16,7 +16,7 @@ from torch import nn
 
 import automix
 from automix.data import ImageSet, draw_shapes
-from automix.data.listing import Listing
+from automix.data.image_files import ImageFiles
 from automix.data.shapes import CLASSES
 from automix.deploy import image_files
 from automix.deploy.image_files import list_images, read_square
@@ -232,7 +232,7 @@ def test_thin_images_are_read_as_in_testing(tmp_path: Path, shape: tuple[int, in
     path = write(tmp_path / "thin.png", noise(*shape))
     (prediction,) = predict_files(classifier(), card_for(5, size=224), [path])
     assert prediction.error is None
-    tested = Listing((str(path),), torch.tensor([0]), ("a",)).in_memory(224, 0.875)
+    tested = ImageFiles((str(path),), torch.tensor([0]), ("a",)).in_memory(224, 0.875)
     assert torch.equal(read_square(path, 224, 0.875), tested.images[0])
 
 

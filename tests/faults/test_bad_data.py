@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_bad_data import BROKEN, complaint, configure, deadly, final_state, noise, numbered, open_way, plain, spoiled
 
-from automix.data import BadImage, Listing, StreamLoader
+from automix.data import BadImage, ImageFiles, StreamLoader
 from automix.data.decode import read_image
 from automix.training import train
 from faults.conftest import Record
@@ -68,7 +68,7 @@ def test_every_kind_of_broken_file(photos: Path, tmp_path: Path, record: Record)
 def test_workers_that_die(how: str, tmp_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     root = numbered(tmp_path)
     plain().save(root / "train" / "bee" / "deadly.png")
-    monkeypatch.setattr(Listing, "read", deadly(how))
+    monkeypatch.setattr(ImageFiles, "read", deadly(how))
     named = 0
     for seed in range(DEATHS):
         loader = open_way("workers", root, batch_size=1, seed=seed).loader

@@ -1,16 +1,16 @@
 """Datasets by name or folder, and the batches made of them."""
 
 from automix.data.augmentation import Augmentation
+from automix.data.bad_files import SKIPPED, Progress, SkippedFile, write_skipped
+from automix.data.batch_plan import BatchPlan
+from automix.data.datasets import DATASETS, Dataset, check_data, open_dataset
 from automix.data.decode import BadImage, ReadingError
-from automix.data.images import ImageSet
-from automix.data.listing import Listing
-from automix.data.memory import MemoryLoader
-from automix.data.names import DATASETS, Dataset, check_data, open_dataset
+from automix.data.image_files import ImageFiles
+from automix.data.image_set import ImageSet
+from automix.data.memory_loader import MemoryLoader
 from automix.data.open import BadData, Data, load_images, open_data
-from automix.data.plan import BatchPlan
 from automix.data.shapes import Shapes, draw_shapes
-from automix.data.skip import SKIPPED, Progress, SkippedFile, write_skipped
-from automix.data.stream import StreamLoader
+from automix.data.stream_loader import StreamLoader
 
 __all__ = [
     "DATASETS",
@@ -22,7 +22,7 @@ __all__ = [
     "Data",
     "Dataset",
     "ImageSet",
-    "Listing",
+    "ImageFiles",
     "MemoryLoader",
     "Progress",
     "ReadingError",

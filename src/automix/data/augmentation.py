@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from automix.core.validation import check_at_least, check_choice, check_range, check_whole
-from automix.data.images import middle
+from automix.data.image_set import trim_long_side
 
 Crop = Literal["none", "pad", "resized"]
 
@@ -70,7 +70,7 @@ class Augmentation:
         return [name for name in names if getattr(self, name)]
 
 
-def pad_of(size: int) -> int:
+def padding_for(size: int) -> int:
     """Pixels around an image of `size` that is cropped out of its padded self: 4 for CIFAR's 32."""
     return size // 8
 
@@ -96,9 +96,9 @@ def train_transform(augmentation: Augmentation, size: int) -> Any:
     )
     if augmentation.crop != "resized":
         resize = transforms.Resize(size, transforms.InterpolationMode.BICUBIC)
-        steps = [middle, resize, transforms.CenterCrop(size)]
+        steps = [trim_long_side, resize, transforms.CenterCrop(size)]
         if augmentation.crop == "pad":
-            steps.append(transforms.RandomCrop(size, padding=pad_of(size)))
+            steps.append(transforms.RandomCrop(size, padding=padding_for(size)))
         first = transforms.Compose([*steps, transforms.RandomHorizontalFlip(flip)])
     _keep_one_bit(colors)
     return transforms.Compose([first, colors, last])
@@ -123,4 +123,4 @@ def test_transform(augmentation: Augmentation, size: int) -> Any:
     from torchvision import transforms
 
     timms = create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic", mean=MEAN, std=STD)
-    return transforms.Compose([middle, timms])
+    return transforms.Compose([trim_long_side, timms])

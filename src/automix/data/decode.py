@@ -13,7 +13,7 @@ import os
 import warnings
 from typing import Any
 
-OF_THE_MACHINE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT)  # no fault of the file
+SYSTEM_ERRNOS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT)  # no fault of the file
 
 
 class _OneLine(Exception):  # noqa: N818  (only a part of the two below)
@@ -41,7 +41,7 @@ def read_image(file: Any, name: str | None = None) -> Any:
     try:
         return decode(file)
     except Exception as error:
-        raise complaint(name or str(file), error) from None
+        raise image_error(name or str(file), error) from None
 
 
 def decode(file: Any) -> Any:
@@ -76,7 +76,7 @@ def to_rgb(image: Any) -> Any:
     return image.convert("RGB")
 
 
-def complaint(name: str, error: Exception) -> BadImage | ReadingError:
+def image_error(name: str, error: Exception) -> BadImage | ReadingError:
     """What to raise where reading the image `name` ended in `error`."""
     from PIL import UnidentifiedImageError
 
@@ -89,7 +89,7 @@ def complaint(name: str, error: Exception) -> BadImage | ReadingError:
         reason = "the file is empty" if _is_empty(name) else "no format that Pillow knows"
     elif isinstance(error, OSError) and error.strerror:
         reason = error.strerror
-        if error.errno in OF_THE_MACHINE:
+        if error.errno in SYSTEM_ERRNOS:
             return ReadingError(f"{name}: {reason}")
     return BadImage(f"{name}: cannot be read as an image ({reason})")
 

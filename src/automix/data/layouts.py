@@ -15,14 +15,14 @@ from typing import Any
 import torch
 
 from automix.core.draws import step_generator
-from automix.data.images import ImageSet
-from automix.data.listing import Listing
+from automix.data.image_files import ImageFiles
+from automix.data.image_set import ImageSet
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")  # of images in folders
 TEST_FOLDERS = ("test", "val", "validation")
 HELD_OUT = 5  # of a folder without a test set, one image in so many
 
-Pair = tuple[Listing, Listing]
+Pair = tuple[ImageFiles, ImageFiles]
 
 
 def folder(root: Path) -> Pair:
@@ -75,10 +75,10 @@ def tiny_imagenet(root: Path) -> Pair:
     often = Counter(names)
     classes = tuple(f"{name} ({wnid})" if often[name] > 1 else name for name, wnid in zip(names, ids, strict=True))
 
-    def listing(rows: list[tuple[Path, str, list[str]]], file: Path) -> Listing:
+    def listing(rows: list[tuple[Path, str, list[str]]], file: Path) -> ImageFiles:
         boxes = torch.tensor([[float(end) for end in box] for _, _, box in rows])
         boxes[:, 2:] += 1
-        return Listing(
+        return ImageFiles(
             tuple(str(path) for path, _, _ in rows),
             torch.tensor([_look_up(number, wnid, file) for _, wnid, _ in rows]),
             classes,
@@ -113,7 +113,7 @@ def cub(root: Path) -> Pair:
     labeled, boxed, divided = (root / file for file in files)
     corners = torch.tensor([[float(value) for value in _look_up(boxes, key, boxed).split()] for key in images])
     corners[:, 2:] += corners[:, :2]
-    everything = Listing(
+    everything = ImageFiles(
         tuple(str(root / "images" / path) for path in images.values()),
         torch.tensor([_look_up(number, _look_up(labels, key, labeled), labeled) for key in images]),
         tuple(name.split(".", 1)[-1].replace("_", " ") for name in names.values()),
@@ -136,10 +136,10 @@ def inaturalist(root: Path, year: int) -> Pair:
     categories = sorted(train["categories"], key=lambda category: category["id"])
     number = {category["id"]: label for label, category in enumerate(categories)}
 
-    def listing(content: Any, file: Path) -> Listing:
+    def listing(content: Any, file: Path) -> ImageFiles:
         notes = content["annotations"]
         label_of = {note["image_id"]: _look_up(number, note["category_id"], file) for note in notes}
-        return Listing(
+        return ImageFiles(
             tuple(str(root / image["file_name"]) for image in content["images"]),
             torch.tensor([_look_up(label_of, image["id"], file) for image in content["images"]]),
             tuple(str(category["name"]) for category in categories),
@@ -170,7 +170,7 @@ def places205(root: Path) -> Pair:
         parts.append(rows)
     classes = tuple(names.get(label) or str(label) for label in range(max(names) + 1))
     train, test = (
-        Listing(tuple(str(images / path) for path, _ in rows), torch.tensor([label for _, label in rows]), classes)
+        ImageFiles(tuple(str(images / path) for path, _ in rows), torch.tensor([label for _, label in rows]), classes)
         for rows in parts
     )
     return train, test
@@ -190,7 +190,7 @@ def aircraft(root: Path) -> Pair:
             raise ValueError(
                 f"{error.filename}: not found; accepted is fgvc-aircraft-2013b as it is unpacked"
             ) from None
-        parts.append(Listing(tuple(data._image_files), torch.tensor(data._labels), tuple(data.classes)))
+        parts.append(ImageFiles(tuple(data._image_files), torch.tensor(data._labels), tuple(data.classes)))
     return parts[0], parts[1]
 
 
@@ -212,7 +212,7 @@ def cifar(root: Path) -> Pair | tuple[ImageSet, ImageSet]:
     return sets[0], sets[1]
 
 
-def _image_folder(root: Path) -> Listing:
+def _image_folder(root: Path) -> ImageFiles:
     """torchvision's ImageFolder as a listing."""
     from torchvision.datasets import ImageFolder
 
@@ -226,14 +226,14 @@ def _image_folder(root: Path) -> Listing:
         if size == 0:
             why = "no image in it" if os.access(root / name, os.R_OK | os.X_OK) else "may not be read"
             raise ValueError(f"{root / name}: {why}; accepted are folders of images ({' '.join(EXTENSIONS)})")
-    return Listing(tuple(path for path, _ in found.samples), labels, tuple(found.classes))
+    return ImageFiles(tuple(path for path, _ in found.samples), labels, tuple(found.classes))
 
 
 def _is_listed(path: str) -> bool:
     return path.lower().endswith(EXTENSIONS)
 
 
-def _split(everything: Listing, training: torch.Tensor) -> Pair:
+def _split(everything: ImageFiles, training: torch.Tensor) -> Pair:
     return everything.take(training.nonzero().flatten()), everything.take((~training).nonzero().flatten())
 
 

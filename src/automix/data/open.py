@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from automix.core.validation import check_choice
-from automix.data.augmentation import Augmentation, pad_of
-from automix.data.images import ImageSet
-from automix.data.listing import Listing
-from automix.data.memory import MemoryLoader
-from automix.data.names import DATASETS, Split, open_dataset
-from automix.data.plan import BatchPlan
-from automix.data.skip import Progress, SkippedFile, find_bad, leave_out, read_skipped
-from automix.data.stream import StreamLoader
+from automix.data.augmentation import Augmentation, padding_for
+from automix.data.bad_files import Progress, SkippedFile, drop_bad_files, find_bad_files, read_skipped
+from automix.data.batch_plan import BatchPlan
+from automix.data.datasets import DATASETS, Split, open_dataset
+from automix.data.image_files import ImageFiles
+from automix.data.image_set import ImageSet
+from automix.data.memory_loader import MemoryLoader
+from automix.data.stream_loader import StreamLoader
 
 SMALL = 64  # pixels: up to this size images are held in memory
 MEMORY_LIMIT = 4 * 2**30  # bytes of training images; larger sets are streamed whatever their size
@@ -21,7 +21,7 @@ LOOKED_AT = 9  # images whose sizes tell that of the others
 
 BadData = Literal["fail", "skip"]
 
-Loadable = ImageSet | Listing  # what can be held in memory; the other kinds are streamed
+Loadable = ImageSet | ImageFiles  # what can be held in memory; the other kinds are streamed
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def open_data(
     batch_size: int,
     seed: int = 0,
     rank: int = 0,
-    world: int = 1,
-    pieces: int = 1,
+    world_size: int = 1,
+    accumulate: int = 1,
     workers: int = 2,
     bad_data: BadData = "fail",
     skip_list: Path | None = None,
@@ -72,7 +72,7 @@ def open_data(
 
     `classes` restricts both sets to the first classes, `per_class` the training set to so many images of each, drawn by
     `subset_seed`: runs that differ in `seed` alone share their images. `batch_size` is that of a whole step, over the
-    `world` processes and their `pieces`.
+    `world_size` processes and their `accumulate`.
 
     `bad_data` is what happens to a file that cannot be read: "fail" is a BadImage when it is met, "skip" leaves it out
     of both sets (see skip.py), from the list in the file `skip_list` where there is one; otherwise all files are read
@@ -92,9 +92,9 @@ def open_data(
         if skip_list is not None and skip_list.exists():
             skipped = read_skipped(skip_list, train, test)
         else:
-            skipped = find_bad(train, test, workers, progress)
-        train, test = leave_out(skipped, train, test)
-    plan = BatchPlan(len(train), batch_size, seed, augmentation.repeats, rank, world, pieces)
+            skipped = find_bad_files(train, test, workers, progress)
+        train, test = drop_bad_files(skipped, train, test)
+    plan = BatchPlan(len(train), batch_size, seed, augmentation.repeats, rank, world_size, accumulate)
     size = augmentation.train_size or _native_size(train)
     test_size = augmentation.test_size or size
     fits = size <= SMALL and len(train) * 3 * size**2 <= MEMORY_LIMIT and not per_image
@@ -105,7 +105,7 @@ def open_data(
             plan,
             test=_in_memory(test, test_size, augmentation.test_crop),
             crop=augmentation.crop,
-            padding=pad_of(size),
+            padding=padding_for(size),
             flip=augmentation.flip,
         )
     else:
@@ -158,6 +158,6 @@ def _native_size(train: Split) -> int:
 
 
 def _in_memory(part: Loadable, size: int | None, crop: float = 1.0) -> ImageSet:
-    if isinstance(part, Listing):
+    if isinstance(part, ImageFiles):
         return part.in_memory(size, crop)
     return part if size is None else part.resized(size, crop)

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from automix.data.choose import wrong_label
-from automix.data.decode import BadImage, complaint, decode, to_rgb
+from automix.data.decode import BadImage, decode, image_error, to_rgb
+from automix.data.subset import label_message
 
 PREFIXES = ("hfds", "torch")
 ITERABLE = ("tfds", "hfids")
@@ -51,9 +51,9 @@ class ReaderSet:
         try:
             image, label = self._get(self.positions[index])
         except Exception as error:
-            raise complaint(self.name_of(index), error) from None
+            raise image_error(self.name_of(index), error) from None
         if not 0 <= label < len(self.classes):
-            raise BadImage(wrong_label(self.name_of(index), label, len(self.classes)))
+            raise BadImage(label_message(self.name_of(index), label, len(self.classes)))
         return image, label
 
     def take(self, positions: Tensor) -> "ReaderSet":

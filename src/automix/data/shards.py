@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.data.choose import check_labels
-from automix.data.decode import complaint, decode
+from automix.data.decode import decode, image_error
+from automix.data.subset import check_labels
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "bmp")
 MOST_CLASSES = 1_000_000  # a label beyond is a mistake, and a name for each class up to it would fill the memory
@@ -52,7 +52,7 @@ class ShardSet:
                 content = file.read(length)
             return decode(io.BytesIO(content)), int(self.labels[index])
         except Exception as error:
-            raise complaint(self.name_of(index), error) from None
+            raise image_error(self.name_of(index), error) from None
 
     def take(self, positions: Tensor) -> "ShardSet":
         """The images at `positions`, in that order."""

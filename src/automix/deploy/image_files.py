@@ -11,7 +11,7 @@ from torch import Tensor
 
 from automix.core.errors import AutomixError, one_line
 from automix.data.decode import decode
-from automix.data.images import fit
+from automix.data.image_set import resize_and_crop
 from automix.data.layouts import EXTENSIONS
 
 
@@ -65,7 +65,7 @@ def read_pixels(path: Path, size: int, crop: float) -> Tensor:
     if not stat.S_ISREG(mode):  # opening a named pipe would wait for its writer, reading a device might never end
         raise AutomixError("not a regular file")
     image = decode(path)
-    return torch.from_numpy(np.array(fit(image, image.size, size, crop))).permute(2, 0, 1)
+    return torch.from_numpy(np.array(resize_and_crop(image, image.size, size, crop))).permute(2, 0, 1)
 
 
 def reason(error: Exception) -> str:

@@ -32,7 +32,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from automix.core.validation import check_choice, check_whole
-from automix.data.images import ImageSet
+from automix.data.image_set import ImageSet
 from automix.evaluation.cam import METHODS, image_sized, maps_and_logits
 from automix.evaluation.cam_panels import Tile, as_pictures, heated, tile_grid, tile_sized, with_boxes
 from automix.evaluation.evaluation import Evaluation, Track, silently

@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from automix.data.choose import spread_over_classes
-from automix.data.images import ImageSet, fit
-from automix.data.listing import Listing
-from automix.data.stream import Source
+from automix.data.image_files import ImageFiles
+from automix.data.image_set import ImageSet, resize_and_crop
+from automix.data.stream_loader import Source
+from automix.data.subset import spread_over_classes
 
 BATCH = 100
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The images of `source`, each prepared by `data.images.fit`, in order and as often as wanted.
+    """The images of `source`, each prepared by `data.image_set.resize_and_crop`, in order and as often as wanted.
 
     Files are read a batch at a time, so the set may be larger than the memory.
     """
@@ -41,7 +41,7 @@ class Samples:
     def parts(self, batch_size: int = BATCH) -> Iterator[ImageSet]:
         """Prepared images (uint8), labels and boxes, `batch_size` at a time."""
         for positions in torch.arange(len(self)).split(batch_size):
-            if isinstance(self.source, Listing):
+            if isinstance(self.source, ImageFiles):
                 yield self.source.take(positions).in_memory(self.image_size, self.crop)
             elif isinstance(self.source, ImageSet):
                 yield self.source.take(positions).resized(self.image_size, self.crop)
@@ -55,7 +55,7 @@ class Samples:
 
     def take(self, positions: Tensor) -> "Samples":
         """The images at `positions`, in that order."""
-        if isinstance(self.source, Listing | ImageSet):
+        if isinstance(self.source, ImageFiles | ImageSet):
             return replace(self, source=self.source.take(positions))
         return replace(self, source=_Chosen(self.source, positions))
 
@@ -70,7 +70,7 @@ class Samples:
 
     def _read(self, positions: Tensor) -> ImageSet:
         images, labels = zip(*(self.source.read(position) for position in positions.tolist()), strict=True)
-        pixels = [np.asarray(fit(image, image.size, self.image_size, self.crop)) for image in images]
+        pixels = [np.asarray(resize_and_crop(image, image.size, self.image_size, self.crop)) for image in images]
         return ImageSet(
             torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels), self.classes
         )

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from automix.core.validation import check_whole
-from automix.data.names import Split
+from automix.data.datasets import Split
 from automix.data.open import open_subset
 from automix.evaluation.samples import Samples
 from automix.networks.create import create_model

@@ -112,7 +112,7 @@ class TrainConfig:
         count = known.train_count if self.classes is None else self.classes * 2 * each
         if self.per_class is not None:
             count = (self.classes or known.num_classes) * self.per_class
-        BatchPlan(count, self.settings.batch_size, pieces=self.accumulate)
+        BatchPlan(count, self.settings.batch_size, accumulate=self.accumulate)
 
     @property
     def root(self) -> Path | None:

@@ -78,7 +78,7 @@ def measure(job: Job, network: Network) -> None:
 
 def corrupted_images(job: Job) -> Path | None:
     """CIFAR-10-C or CIFAR-100-C below the data root, if it is there."""
-    from automix.data.names import data_root
+    from automix.data.datasets import data_root
 
     known = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}.get(job.values["data"])
     root = job.values["data_root"]

@@ -130,7 +130,7 @@ def list_skipped(run: Run) -> list[str]:
     bad = [file.use for file in files]
     counts = (f"{bad.count(use)} of {count} for {use}" for use, count in run.data.file_counts().items())
     lines = [f"bad files left out: {', '.join(counts)}; all of them in {run.folder / SKIPPED}"]
-    lines += [f"  {file.complaint}" for file in files[:LISTED]]
+    lines += [f"  {file.error}" for file in files[:LISTED]]
     return lines + ([f"  and {len(files) - LISTED} more"] if len(files) > LISTED else [])
 
 

@@ -52,7 +52,7 @@ def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop
     terms: list[dict[str, Tensor]] = []
     for piece in range(pieces):
         x, y = (tensor.to(run.device, non_blocking=True) for tensor in next(batches))
-        part = run.data.loader.plan.part(piece)
+        part = run.data.loader.plan.micro_batch_index(piece)
         torch.manual_seed(step_seed(run.config.seed, run.step, part, stream="dropout"))
         with _no_sync_until_last(run, piece):
             with autocast(run.precision, run.device):

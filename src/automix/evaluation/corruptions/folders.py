@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from automix.data.images import ImageSet
-from automix.data.listing import Listing
+from automix.data.image_files import ImageFiles
+from automix.data.image_set import ImageSet
 from automix.evaluation.corruptions.apply import check_names
 from automix.evaluation.corruptions.severities import BENCHMARK, EXTRA, NAMES, STRONGEST
 from automix.evaluation.samples import Samples
@@ -67,7 +67,7 @@ class Files:
         if not found:
             raise ValueError(f"{below}: no images in it; accepted is <class>/<image>")
         paths, labels = zip(*found, strict=True)
-        return Samples(Listing(paths, torch.tensor(labels), self.classes), size).parts(batch_size)
+        return Samples(ImageFiles(paths, torch.tensor(labels), self.classes), size).parts(batch_size)
 
 
 def open_corrupted(

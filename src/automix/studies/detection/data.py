@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from automix.core.draws import step_generator
+from automix.data.batch_plan import BatchPlan
 from automix.data.decode import read_image
-from automix.data.plan import BatchPlan
 
 Batch = tuple[list[Tensor], list["Objects"]]
 
@@ -75,7 +75,7 @@ class DetectionSet:
 def training_batch(data: DetectionSet, plan: BatchPlan, step: int, pool: ThreadPoolExecutor, piece: int = 0) -> Batch:
     """The images of a step, half of them mirrored, and their objects; the short sides are drawn by the detector."""
     positions = plan.indices(step, piece).tolist()
-    generator = step_generator(plan.seed, step, plan.part(piece), stream="mirror")
+    generator = step_generator(plan.seed, step, plan.micro_batch_index(piece), stream="mirror")
     mirror = (torch.rand(len(positions), generator=generator) < 0.5).tolist()
     images = list(pool.map(data.read, positions))
     objects = [data.objects[i] for i in positions]
@@ -90,7 +90,7 @@ def training_batch(data: DetectionSet, plan: BatchPlan, step: int, pool: ThreadP
 
 def training_batches(data: DetectionSet, plan: BatchPlan, start: int, stop: int, workers: int) -> Iterator[Batch]:
     """The batches of steps `start` to `stop`, piece by piece, each read while the one before it is used."""
-    order = [(step, piece) for step in range(start, stop) for piece in range(plan.pieces)]
+    order = [(step, piece) for step in range(start, stop) for piece in range(plan.accumulate)]
     # PIL decodes without holding Python's lock, so threads are enough
     with ThreadPoolExecutor(max(1, workers)) as readers, ThreadPoolExecutor(1) as ahead:
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from automix.data.names import data_root
+from automix.data.datasets import data_root
 from automix.studies.detection.data import DetectionSet
 from automix.studies.detection.layouts import coco, voc
 from automix.studies.detection.scenes import draw_scenes

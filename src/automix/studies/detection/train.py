@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.draws import step_seed
-from automix.data.plan import BatchPlan
+from automix.data.batch_plan import BatchPlan
 from automix.evaluation.evaluation import Evaluation
 from automix.runs.checkpoint import DAMAGED, PREVIOUS, load_checkpoint, save_checkpoint
 from automix.runs.checkpoint import NAME as CHECKPOINT
@@ -58,7 +58,7 @@ class DetectRun:
     @property
     def plan(self) -> BatchPlan:
         settings, config = self.config.settings, self.config
-        return BatchPlan(len(self.train), settings.batch_size, config.seed, pieces=config.accumulate)
+        return BatchPlan(len(self.train), settings.batch_size, config.seed, accumulate=config.accumulate)
 
     @property
     def seconds(self) -> float:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from automix.core.errors import one_line
 from automix.core.target import Mixed
 from automix.core.validation import check_range
-from automix.data.images import fit
+from automix.data.image_set import resize_and_crop
 from automix.evaluation.cam import image_sized, maps_and_logits
 from automix.methods import check_method, create_task, methods
 from automix.methods.automix.task import AutoMix
@@ -118,7 +118,7 @@ class Explorer:
 
     def read(self, image: Any, caption: str) -> Picture:
         """PIL's RGB image as the test images are prepared."""
-        fitted = fit(image, image.size, self.card.image_size, self.card.crop)
+        fitted = resize_and_crop(image, image.size, self.card.image_size, self.card.crop)
         return Picture(torch.from_numpy(np.array(fitted)).permute(2, 0, 1), caption)
 
     def _pair(self, first: Picture, second: Picture) -> Pair:

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from automix.data.decode import BadImage, complaint, read_image
+from automix.data.decode import BadImage, image_error, read_image
 from automix.views.explorer.pair import Explorer, Picture
 
 # Those that Pillow decodes by itself: for some others it would start programs, such as Ghostscript for EPS.
@@ -40,7 +40,7 @@ def _decode(path: Path, name: str) -> Any:
     except UnidentifiedImageError:
         raise BadImage(f"{name}: cannot be read as an image; accepted are {_listed()}") from None
     except Exception as error:
-        raise complaint(name, error) from None
+        raise image_error(name, error) from None
     return read_image(path, name)
 
 

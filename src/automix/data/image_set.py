@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.data.choose import check_labels, choose_subset
+from automix.data.subset import check_labels, subset_positions
 
 LONGEST = 100  # times the short side: beyond it, resizing by the short side would take gigabytes
 
@@ -43,7 +43,7 @@ class ImageSet:
 
     def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "ImageSet":
         """The first `classes` classes, and `per_class` images of each, drawn by `seed`."""
-        chosen = self.take(choose_subset(self.labels, len(self.classes), classes, per_class, seed))
+        chosen = self.take(subset_positions(self.labels, len(self.classes), classes, per_class, seed))
         return replace(chosen, classes=self.classes[:classes])
 
     def take(self, positions: Tensor) -> "ImageSet":
@@ -52,10 +52,10 @@ class ImageSet:
         return ImageSet(self.images[positions], self.labels[positions], self.classes, boxes)
 
     def resized(self, size: int, crop: float = 1.0) -> "ImageSet":
-        """Every image brought to `size` by `fit`."""
+        """Every image brought to `size` by `resize_and_crop`."""
         shape = (self.images.shape[-1], self.images.shape[-2])
-        boxes = None if self.boxes is None else fit_boxes(self.boxes, shape, size, crop)
-        return ImageSet(fit(self.images, shape, size, crop), self.labels, self.classes, boxes)
+        boxes = None if self.boxes is None else resize_and_crop_boxes(self.boxes, shape, size, crop)
+        return ImageSet(resize_and_crop(self.images, shape, size, crop), self.labels, self.classes, boxes)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel, of pixels scaled to [0, 1]."""
@@ -72,7 +72,7 @@ class ImageSet:
         return mean, std.clamp(min=1 / 255)  # a channel that is the same everywhere must not divide by 0
 
 
-def fit(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0) -> Any:
+def resize_and_crop(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0) -> Any:
     """A PIL image or a tensor of images, (width, height) `shape`, as `size` x `size` pixels.
 
     The short side is resized (bicubic) to size / crop, then the center is cut out. Proportions are kept.
@@ -82,11 +82,11 @@ def fit(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0) -> Any
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms import functional as TF
 
-    resized = TF.resize(middle(image), int(size / crop), InterpolationMode.BICUBIC)
+    resized = TF.resize(trim_long_side(image), int(size / crop), InterpolationMode.BICUBIC)
     return TF.center_crop(resized, size)
 
 
-def middle(image: Any) -> Any:
+def trim_long_side(image: Any) -> Any:
     """A PIL image or a tensor of images; a long thin one without ends that no crop by the short side ever shows."""
     from torchvision.transforms import functional as TF
 
@@ -98,8 +98,8 @@ def middle(image: Any) -> Any:
     return TF.center_crop(image, [min(height, kept), min(width, kept)])
 
 
-def fit_boxes(boxes: Tensor, shape: tuple[int, int], size: int, crop: float = 1.0) -> Tensor:
-    """Where `fit` puts `boxes` (N, 4) of images of (width, height) `shape`; what is cut off is cut off the boxes."""
+def resize_and_crop_boxes(boxes: Tensor, shape: tuple[int, int], size: int, crop: float = 1.0) -> Tensor:
+    """Where `resize_and_crop` puts `boxes` (N, 4) of images of (width, height) `shape`, clipped to the crop."""
     if crop == 1 and shape == (size, size):
         return boxes
     short, target = min(shape), int(size / crop)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from automix.data import embedded, layouts
-from automix.data.images import ImageSet
-from automix.data.listing import Listing
+from automix.data import builtin, layouts
+from automix.data.image_files import ImageFiles
+from automix.data.image_set import ImageSet
 from automix.data.readers import ITERABLE, PREFIXES, ReaderSet, has_tars, open_reader, open_tars
 from automix.data.shards import ShardSet, open_shards
 
-Split = ImageSet | Listing | ReaderSet | ShardSet
+Split = ImageSet | ImageFiles | ReaderSet | ShardSet
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Dataset:
     folders: tuple[str, ...] = ()
     marker: str = "train"
     source: str = ""
-    layout: Callable[[Path], tuple[Listing, Listing] | tuple[ImageSet, ImageSet]] = layouts.folder
+    layout: Callable[[Path], tuple[ImageFiles, ImageFiles] | tuple[ImageSet, ImageSet]] = layouts.folder
     draw: Callable[[int], tuple[ImageSet, ImageSet]] | None = None
     flip: bool = True  # False where a mirrored image is another thing
     train_count: int | None = None  # of a drawn dataset: known before it is drawn
@@ -42,9 +42,9 @@ class Dataset:
 
 DATASETS: dict[str, Dataset] = {
     "digits": Dataset(
-        "scikit-learn's 1,797 handwritten digits", 10, 16, draw=embedded.digits, flip=False, train_count=1198
+        "scikit-learn's 1,797 handwritten digits", 10, 16, draw=builtin.digits, flip=False, train_count=1198
     ),
-    "shapes": Dataset("6,960 drawn shapes on clutter", 12, 32, draw=embedded.shapes, train_count=5040),
+    "shapes": Dataset("6,960 drawn shapes on clutter", 12, 32, draw=builtin.shapes, train_count=5040),
     "cifar10": Dataset(
         "CIFAR-10: 60,000 photos of 32 px",
         10,

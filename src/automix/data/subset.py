@@ -12,14 +12,14 @@ def check_labels(labels: Tensor, classes: Sized, name_of: Callable[[int], str]) 
     """Raise a one-line ValueError that names an image whose label belongs to no class, if there is one."""
     outside = ((labels < 0) | (labels >= len(classes))).nonzero().flatten().tolist()
     if outside:
-        raise ValueError(wrong_label(name_of(outside[0]), int(labels[outside[0]]), len(classes)))
+        raise ValueError(label_message(name_of(outside[0]), int(labels[outside[0]]), len(classes)))
 
 
-def wrong_label(name: str, label: int, num_classes: int) -> str:
+def label_message(name: str, label: int, num_classes: int) -> str:
     return f"{name}: label {label}; accepted are 0 to {num_classes - 1}, the classes"
 
 
-def choose_subset(labels: Tensor, total: int, classes: int | None, per_class: int | None, seed: int) -> Tensor:
+def subset_positions(labels: Tensor, total: int, classes: int | None, per_class: int | None, seed: int) -> Tensor:
     """Positions, in order, of `per_class` images of each of the first `classes` of `total` classes, drawn by `seed`."""
     if classes is not None and not 1 <= classes <= total:
         raise ValueError(f"classes={classes}: accepted are 1 to {total}")

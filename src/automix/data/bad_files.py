@@ -23,9 +23,9 @@ import torch.distributed as dist
 
 from automix.core.distributed import is_distributed, rank_and_world
 from automix.core.files import write_atomically
+from automix.data.datasets import Split
 from automix.data.decode import BadImage
-from automix.data.images import ImageSet
-from automix.data.names import Split
+from automix.data.image_set import ImageSet
 from automix.data.readers import ReaderSet
 
 SKIPPED = "skipped.json"  # in the run folder
@@ -41,10 +41,12 @@ class SkippedFile:
     use: str
     position: int
     path: str
-    complaint: str
+    error: str
 
 
-def find_bad(train: Split, test: Split, threads: int, progress: Progress | None = None) -> tuple[SkippedFile, ...]:
+def find_bad_files(
+    train: Split, test: Split, threads: int, progress: Progress | None = None
+) -> tuple[SkippedFile, ...]:
     """The files that cannot be read, in order.
 
     Processes that train together look at a share of the files each, and tell each other what they found.
@@ -70,13 +72,13 @@ def find_bad(train: Split, test: Split, threads: int, progress: Progress | None 
     return tuple(sorted(found, key=lambda skipped: (skipped.use != "training", skipped.position)))
 
 
-def leave_out(skipped: Sequence[SkippedFile], train: Split, test: Split) -> tuple[Split, Split]:
+def drop_bad_files(skipped: Sequence[SkippedFile], train: Split, test: Split) -> tuple[Split, Split]:
     """Both sets without the files that are `skipped`; every class of the training set must keep an image."""
     left = []
     for use, part in (("training", train), ("testing", test)):
         bad = [file for file in skipped if file.use == use]
         if len(bad) == len(part):
-            raise ValueError(f"none of the {len(part)} files for {use} can be read; the first: {bad[0].complaint}")
+            raise ValueError(f"none of the {len(part)} files for {use} can be read; the first: {bad[0].error}")
         keep = torch.ones(len(part), dtype=torch.bool)
         for file in bad:
             keep[file.position] = False

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.data.choose import check_labels, choose_subset
 from automix.data.decode import decode as decode
 from automix.data.decode import read_image
-from automix.data.images import ImageSet, fit, fit_boxes
+from automix.data.image_set import ImageSet, resize_and_crop, resize_and_crop_boxes
+from automix.data.subset import check_labels, subset_positions
 
 CHUNK = 64  # images that a thread reads at a time
 
 
 @dataclass(frozen=True)
-class Listing:
+class ImageFiles:
     """`paths` of N images, `labels` (N,) int64, the names of the classes, and where known the objects' `boxes`.
 
     Boxes are (N, 4) float: x0 y0 x1 y1 in pixels of the file, x1 and y1 exclusive.
@@ -42,20 +42,20 @@ class Listing:
         """Image `index` as PIL's, and its label."""
         return read_image(self.paths[index]), int(self.labels[index])
 
-    def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "Listing":
+    def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "ImageFiles":
         """The first `classes` classes, and `per_class` images of each, drawn by `seed`."""
-        chosen = self.take(choose_subset(self.labels, len(self.classes), classes, per_class, seed))
+        chosen = self.take(subset_positions(self.labels, len(self.classes), classes, per_class, seed))
         return replace(chosen, classes=self.classes[:classes])
 
-    def take(self, positions: Tensor) -> "Listing":
+    def take(self, positions: Tensor) -> "ImageFiles":
         """The images at `positions`, in that order."""
         paths = tuple(self.paths[i] for i in positions.tolist())
-        return Listing(
+        return ImageFiles(
             paths, self.labels[positions], self.classes, None if self.boxes is None else self.boxes[positions]
         )
 
     def in_memory(self, size: int | None = None, crop: float = 1.0) -> ImageSet:
-        """All images, in order, brought to `size` by `fit`; without a size they must be equally large already."""
+        """All images, in order, resized and cropped to `size`; without a size they must be equally large already."""
         import numpy as np
 
         first = read_image(self.paths[0])
@@ -68,8 +68,8 @@ class Listing:
                 image = read_image(path)
                 if size is not None:
                     if boxes is not None:
-                        boxes[index] = fit_boxes(boxes[index : index + 1], image.size, size, crop)
-                    image = fit(image, image.size, size, crop)
+                        boxes[index] = resize_and_crop_boxes(boxes[index : index + 1], image.size, size, crop)
+                    image = resize_and_crop(image, image.size, size, crop)
                 elif image.size != first.size:
                     found = f"{image.width} x {image.height} px, the first is {first.size}"
                     raise ValueError(f"{path}: {found}: pass image_size=...")

@@ -23,10 +23,10 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from automix.core.draws import step_seed
 from automix.data.augmentation import MEAN, STD, Augmentation, test_transform, train_transform
-from automix.data.choose import spread_over_classes
+from automix.data.batch_plan import BatchPlan
 from automix.data.decode import BadImage, ReadingError
-from automix.data.memory import TEST_BATCH
-from automix.data.plan import BatchPlan
+from automix.data.memory_loader import TEST_BATCH
+from automix.data.subset import spread_over_classes
 
 Draw = tuple[int, int]  # position in the dataset, seed of the augmentation
 NOTHING = -1  # what a worker notes that reads no image
@@ -34,7 +34,7 @@ LOST = (EOFError, ConnectionError, FileNotFoundError)  # how fetching a batch fr
 
 
 class Source(Protocol):
-    """What can be streamed: Listing, ImageSet, ReaderSet, ShardSet. `labels` is None where reading must tell."""
+    """What can be streamed: ImageFiles, ImageSet, ReaderSet, ShardSet. `labels` is None where reading must tell."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
@@ -69,18 +69,18 @@ class StreamLoader:
         self.mean, self.std = torch.tensor(MEAN), torch.tensor(STD)
         self.test = test
         self.workers = workers
-        self._test_pictures = _Pictures(test, test_transform(augmentation, test_size), workers)
+        self._test_images = _Images(test, test_transform(augmentation, test_size), workers)
         self._steps = _Steps(plan)
         self._turn = 0
-        self._train_pictures = _Pictures(train, train_transform(augmentation, train_size), workers)
-        self._train_loader = self._loader(self._train_pictures, self._steps, keep_workers=True)
+        self._train_images = _Images(train, train_transform(augmentation, train_size), workers)
+        self._train_loader = self._loader(self._train_images, self._steps, keep_workers=True)
 
     def __len__(self) -> int:
         """Steps in an epoch."""
         return self.plan.steps_per_epoch
 
     def batches(self, first: int, last: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's pieces of the steps from `first` up to `last`, exclusive.
+        """This process's accumulate of the steps from `first` up to `last`, exclusive.
 
         The workers stay for the next call. They serve one call at a time: going on with an older one is an error.
         """
@@ -96,11 +96,11 @@ class StreamLoader:
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's share of the test set: every image once over all processes, in order."""
-        share = torch.arange(self.plan.rank, len(self.test), self.plan.world)
-        size = max(TEST_BATCH, self.plan.part_size)
+        share = torch.arange(self.plan.rank, len(self.test), self.plan.world_size)
+        size = max(TEST_BATCH, self.plan.micro_batch_size)
         draws = [[(index, 0) for index in part.tolist()] for part in share.split(size)]
-        self._test_pictures.notes.fill_(NOTHING)  # of the last evaluation's workers, which are gone
-        yield from self._unwrapped(self._loader(self._test_pictures, draws))
+        self._test_images.notes.fill_(NOTHING)  # of the last evaluation's workers, which are gone
+        yield from self._unwrapped(self._loader(self._test_images, draws))
 
     def preview(self, count: int) -> tuple[Tensor, Tensor]:
         """`count` test images, of as many different classes as there are where labels are known without reading.
@@ -110,14 +110,14 @@ class StreamLoader:
         labels, total = self.test.labels, len(self.test)
         count = min(count, total)
         chosen = torch.arange(count) * total // count if labels is None else spread_over_classes(labels, count)
-        return _collate(self._test_pictures.__getitems__([(index, 0) for index in chosen.tolist()]))
+        return _collate(self._test_images.__getitems__([(index, 0) for index in chosen.tolist()]))
 
-    def explain_death(self, error: Exception) -> ReadingError | None:
+    def worker_error(self, error: Exception) -> ReadingError | None:
         """What to say, in one line, where `error` came of a worker that died; None where it did not."""
         said = re.match(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (.+)", " ".join(str(error).split()))
         files = []
         if said or isinstance(error, LOST):
-            files = [*self._train_pictures.files_of_the_dead(), *self._test_pictures.files_of_the_dead()]
+            files = [*self._train_images.files_of_dead_workers(), *self._test_images.files_of_dead_workers()]
         if not said and not files:
             return None
         where = f"while it read {' and '.join(files)}" if files else "between two images"
@@ -135,13 +135,13 @@ class StreamLoader:
         except (BadImage, ReadingError) as error:
             raise error.with_traceback(None) from None
         except (RuntimeError, *LOST) as error:
-            died = self.explain_death(error)
+            died = self.worker_error(error)
             if died is None:
                 raise
             error.__traceback__ = error.__cause__ = error.__context__ = None
             raise died from None
 
-    def _loader(self, pictures: "_Pictures", draws: Any, keep_workers: bool = False) -> Any:
+    def _loader(self, pictures: "_Images", draws: Any, keep_workers: bool = False) -> Any:
         return DataLoader(
             pictures,
             batch_sampler=draws,
@@ -154,24 +154,24 @@ class StreamLoader:
 
 
 class _Steps:
-    """The draws of each piece of the steps in `range`, as DataLoader wants its batch sampler."""
+    """The draws of each micro_step of the steps in `range`, as DataLoader wants its batch sampler."""
 
     def __init__(self, plan: BatchPlan) -> None:
         self.plan = plan
         self.range = range(0)
 
     def __len__(self) -> int:
-        return len(self.range) * self.plan.pieces
+        return len(self.range) * self.plan.accumulate
 
     def __iter__(self) -> Iterator[list[Draw]]:
         for step in self.range:
-            for piece in range(self.plan.pieces):
-                seed = step_seed(self.plan.seed, step, self.plan.part(piece), stream="augment")
-                chosen = self.plan.indices(step, piece).tolist()
+            for micro_step in range(self.plan.accumulate):
+                seed = step_seed(self.plan.seed, step, self.plan.micro_batch_index(micro_step), stream="augment")
+                chosen = self.plan.indices(step, micro_step).tolist()
                 yield [(index, step_seed(seed, place, stream="draw")) for place, index in enumerate(chosen)]
 
 
-class _Pictures(Dataset[tuple[Tensor, int]]):
+class _Images(Dataset[tuple[Tensor, int]]):
     """Images read and transformed, each with its own seed.
 
     Each of the `workers` notes, as [its process, the image], what it is reading, in memory that outlives it.
@@ -196,7 +196,7 @@ class _Pictures(Dataset[tuple[Tensor, int]]):
             _seed(seed)
             return self.transform(image), label
 
-    def files_of_the_dead(self) -> list[str]:
+    def files_of_dead_workers(self) -> list[str]:
         """What workers that are no more were reading; a process that is just dying is given a second."""
         reading = [(process, index) for process, index in self.notes.tolist() if index != NOTHING]
         for _ in range(20 if reading else 0):

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automix.core.draws import step_generator
-from automix.data.choose import spread_over_classes
+from automix.data.batch_plan import BatchPlan
 from automix.data.crops import crop_and_flip, draw_boxes, resized_crops
-from automix.data.images import ImageSet
-from automix.data.plan import BatchPlan
+from automix.data.image_set import ImageSet
+from automix.data.subset import spread_over_classes
 
 TEST_BATCH = 100  # test images at once, unless a training part is larger
 
@@ -56,10 +56,10 @@ class MemoryLoader:
         """Steps in an epoch."""
         return self.plan.steps_per_epoch
 
-    def batch(self, step: int, piece: int = 0) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, micro_step: int = 0) -> tuple[Tensor, Tensor]:
         """Images (N, 3, H, W) and labels (N,) of training step 0, 1, ..."""
-        chosen = self.plan.indices(step, piece)
-        generator = step_generator(self.plan.seed, step, self.plan.part(piece), stream="augment")
+        chosen = self.plan.indices(step, micro_step)
+        generator = step_generator(self.plan.seed, step, self.plan.micro_batch_index(micro_step), stream="augment")
         images = self.data.images[chosen]
         size = (images.shape[2], images.shape[3])
         if self.crop == "resized":
@@ -72,16 +72,16 @@ class MemoryLoader:
         return self.normalize(images), self.data.labels[chosen]
 
     def batches(self, first: int, last: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's pieces of the steps from `first` up to `last`, exclusive."""
+        """This process's accumulate of the steps from `first` up to `last`, exclusive."""
         for step in range(first, last):
-            for piece in range(self.plan.pieces):
-                yield self.batch(step, piece)
+            for micro_step in range(self.plan.accumulate):
+                yield self.batch(step, micro_step)
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's share of the test set: every image once over all processes, in order."""
         test = self._test_set()
-        share = torch.arange(self.plan.rank, len(test), self.plan.world)
-        for chosen in share.split(max(TEST_BATCH, self.plan.part_size)):
+        share = torch.arange(self.plan.rank, len(test), self.plan.world_size)
+        for chosen in share.split(max(TEST_BATCH, self.plan.micro_batch_size)):
             yield self.normalize(test.images[chosen]), test.labels[chosen]
 
     def preview(self, count: int) -> tuple[Tensor, Tensor]:

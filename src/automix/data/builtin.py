@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from automix.data.images import ImageSet
+from automix.data.image_set import ImageSet
 from automix.data.shapes import CLASSES, draw_shapes
 
 
