@@ -27,11 +27,11 @@ from automix.evaluation.efficiency import (
     noise,
     peak_memory,
     ratios,
-    time_in_turns,
+    time_interleaved,
     training_step,
     two_steps,
 )
-from automix.evaluation.evaluation import progress_bar
+from automix.evaluation.progress import progress_bar
 from automix.networks.feature_tap import find_tap
 from automix.studies.replica import BLIND
 
@@ -97,7 +97,7 @@ def measure(network: str, rounds: int, names: list[str], size: int | None = None
     batch = batch or usual
     steps = {name: training_step(new_task(FORMS[name][0], model, seed=0, **FORMS[name][1])) for name in names}
     images = partial(noise, model, CLASSES, size, batch, 0)
-    seconds = time_in_turns(steps, *images(), rounds=rounds, track=progress_bar)
+    seconds = time_interleaved(steps, *images(), rounds=rounds, track=progress_bar)
     del steps
     device = torch.device("cpu")
     memory = {

@@ -23,7 +23,7 @@ import automix  # first: it mends torchvision
 from automix.data.augmentation import MEAN, STD, Augmentation
 from automix.data.image_files import ImageFiles
 from automix.data.open import open_data, open_subset
-from automix.evaluation.accuracy import accuracy
+from automix.evaluation.accuracy import evaluate_accuracy
 from automix.evaluation.samples import Samples
 from automix.studies.replica import NARROW
 
@@ -121,7 +121,7 @@ def evaluation(count: int = 500) -> dict[str, Callable[[], int]]:
         return len(samples)
 
     def with_automix() -> int:
-        accuracy(nn.Sequential(model), samples)
+        evaluate_accuracy(nn.Sequential(model), samples)
         return len(samples)
 
     return {"torchvision": with_torchvision, "automix": with_automix}

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import automix
-from automix.evaluation.efficiency import Step, ratios, time_in_turns, training_step
+from automix.evaluation.efficiency import Step, ratios, time_interleaved, training_step
 
 CLASSES, SIZE, BATCH = 20, 32, 100
 
@@ -59,7 +59,7 @@ def measure(names: list[str], rounds: int) -> dict[str, tuple[float, float, floa
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(BATCH, 3, SIZE, SIZE, generator=generator).contiguous(memory_format=torch.channels_last)
     y = torch.randint(CLASSES, (BATCH,), generator=generator)
-    seconds = time_in_turns({name: step for name, (_, step) in steps.items()}, x, y, rounds=rounds)
+    seconds = time_interleaved({name: step for name, (_, step) in steps.items()}, x, y, rounds=rounds)
     quartiles = {
         name: tuple(statistics.quantiles(ratios(seconds[name], seconds[plain]), n=4))
         for name, (plain, _) in steps.items()

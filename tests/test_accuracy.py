@@ -1,4 +1,4 @@
-"""Answers of a classifier, its accuracies, and the paper's protocol over epochs and trials."""
+"""Predictions of a classifier, its accuracies, and the paper's protocol over epochs and trials."""
 
 import json
 import os
@@ -17,10 +17,10 @@ from torchmetrics.functional.classification import multiclass_accuracy
 from automix.data import ImageSet, draw_shapes, open_dataset
 from automix.data.shapes import CLASSES
 from automix.evaluation.accuracy import (
-    accuracy,
-    accuracy_by_class,
     draw_worst_classes,
+    evaluate_accuracy,
     most_frequent_mistake,
+    per_class_accuracy,
     top_accuracy,
 )
 from automix.evaluation.predictions import predict_logits
@@ -65,7 +65,7 @@ HAND_LOGITS = torch.tensor(
 
 
 def test_a_case_worked_by_hand() -> None:
-    found = accuracy(Lookup(HAND_LOGITS), numbered(HAND_LABELS, 6), batch_size=4)
+    found = evaluate_accuracy(Lookup(HAND_LOGITS), numbered(HAND_LABELS, 6), batch_size=4)
     # per class: 0 has both right; 1, 2, 3, 4 none of one; 5 has no images
     expected = {"top1": 100 * 2 / 6, "top5": 100 * 5 / 6, "mean_class_accuracy": 100 / 5}
     assert dict(found) == pytest.approx(expected)
@@ -83,14 +83,14 @@ def test_the_oracles_agree() -> None:
             100 * top_k_accuracy_score(labels, logits, k=top, labels=range(8))
         )
     by_class = multiclass_accuracy(logits, labels, num_classes=8, average="none")
-    ours = accuracy_by_class(logits.argmax(dim=1), labels, 8)
+    ours = per_class_accuracy(logits.argmax(dim=1), labels, 8)
     torch.testing.assert_close(ours.float(), 100 * by_class)
     mean = 100 * balanced_accuracy_score(labels, logits.argmax(dim=1))
     assert ours.mean().item() == pytest.approx(mean)
 
 
 def test_few_classes_make_top5_trivial_and_say_so() -> None:
-    found = accuracy(Lookup(torch.eye(3)), numbered([0, 2, 1], 3))
+    found = evaluate_accuracy(Lookup(torch.eye(3)), numbered([0, 2, 1], 3))
     assert dict(found) == pytest.approx({"top1": 100 / 3, "top5": 100, "mean_class_accuracy": 100 / 3})
     assert found.notes == ("top5 is 100 by definition: there are 3 classes",)
 
@@ -136,7 +136,7 @@ def test_answers_given_spare_the_pass() -> None:
     model, samples = HandWritten(len(CLASSES)), drawn()
     answers = predict_logits(model, samples)
     model.forward = None  # type: ignore[assignment]
-    assert accuracy(model, samples, answers=answers).values["top1"] == top_accuracy(*answers, 1)
+    assert evaluate_accuracy(model, samples, answers=answers).values["top1"] == top_accuracy(*answers, 1)
 
 
 def test_progress_is_shown_batch_by_batch() -> None:
@@ -185,7 +185,7 @@ def test_progress_is_shown_batch_by_batch() -> None:
 )
 def test_wrong_input_is_refused(model: nn.Module, samples: Samples, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        accuracy(model, samples, **options)
+        evaluate_accuracy(model, samples, **options)
     assert str(error.value) == message
 
 
@@ -289,5 +289,5 @@ def test_real_photos() -> None:
     model = HandWritten(100)
     logits, labels = predict_logits(model, samples)
     told = nn.functional.one_hot(labels, 100).float()
-    assert accuracy(model, samples, answers=(told, labels)).values["top1"] == 100
-    assert accuracy(model, samples, answers=(logits, labels)).values["top1"] < 20
+    assert evaluate_accuracy(model, samples, answers=(told, labels)).values["top1"] == 100
+    assert evaluate_accuracy(model, samples, answers=(logits, labels)).values["top1"] < 20

@@ -15,7 +15,7 @@ import automix
 from automix.core.draws import step_generator
 from automix.data import ImageSet
 from automix.data.datasets import open_dataset
-from automix.evaluation.attacks import Example, attacks, draw_examples, fgsm, pgd, pixel_gradient
+from automix.evaluation.attacks import Example, draw_examples, evaluate_attacks, fgsm, pgd, pixel_gradient
 from automix.evaluation.samples import Samples
 from automix.runs.classifier import Card, WithNormalization
 
@@ -237,7 +237,7 @@ def test_model_images_and_random_numbers_are_left_alone() -> None:
     kept, state = x.clone(), torch.get_rng_state()
     fgsm(model, x, y)
     pgd(model, x, y)
-    attacks(model, noise(6))
+    evaluate_attacks(model, noise(6))
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
@@ -263,7 +263,7 @@ def in_whole_numbers(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("trainable", [True, False])
 def test_a_model_without_a_gradient_is_refused(function: Callable[[Tensor], Tensor], trainable: bool) -> None:
     model = nn.Sequential(Of(function), nn.Linear(2, 2)).requires_grad_(trainable)
-    for attack in (lambda: fgsm(model, *images()), lambda: attacks(model, gray([10, 200], [0, 1]))):
+    for attack in (lambda: fgsm(model, *images()), lambda: evaluate_attacks(model, gray([10, 200], [0, 1]))):
         with pytest.raises(ValueError, match=r"^the model's answers have no gradient .* differentiable") as error:
             attack()
         assert "\n" not in str(error.value)
@@ -281,7 +281,7 @@ def noise(count: int, classes: int = 5) -> Samples:
 def test_a_gradient_that_is_not_finite_is_refused() -> None:
     model = Of(lambda mean: mean.sqrt())  # infinitely steep where everything is black
     with pytest.raises(ValueError, match="not finite for 1 of 2 images: accepted is a model with finite answers"):
-        attacks(model, gray([0, 200], [0, 1]))
+        evaluate_attacks(model, gray([0, 200], [0, 1]))
 
 
 def test_a_model_of_inference_mode_is_refused() -> None:
@@ -302,16 +302,16 @@ def test_errors_by_hand_over_all_images() -> None:
     """Between 127 and 128 dark becomes bright; 8 levels are added or taken away. 100 is called bright: always wrong."""
     samples = gray([60, 125, 119, 120, 200, 130, 100], [0, 0, 0, 0, 1, 1, 1])
     for batch_size in (1, 3, 100):
-        found = attacks(brightness(), samples, batch_size=batch_size)
+        found = evaluate_attacks(brightness(), samples, batch_size=batch_size)
         assert list(found.values) == ["clean_error", "fgsm_error", "pgd_error"]
         assert found.values["clean_error"] == pytest.approx(100 / 7)
         assert found.values["fgsm_error"] == pytest.approx(400 / 7)
         assert found.values["pgd_error"] == pytest.approx(400 / 7)
     assert len(found.notes) == 1
     assert "8/255 in l_inf, PGD with 20 steps of 2/255; errors are over all 7 images" in found.notes[0]
-    smaller = attacks(brightness(), samples, eps=3 / 255)  # 120 becomes 123 only
+    smaller = evaluate_attacks(brightness(), samples, eps=3 / 255)  # 120 becomes 123 only
     assert smaller.values["fgsm_error"] == smaller.values["pgd_error"] == pytest.approx(300 / 7)
-    assert len(set(attacks(brightness(), samples, eps=0).values.values())) == 1
+    assert len(set(evaluate_attacks(brightness(), samples, eps=0).values.values())) == 1
 
 
 @pytest.mark.parametrize("batch_size", [4, 10])
@@ -328,7 +328,7 @@ def test_what_the_model_is_asked_are_the_functions_images(batch_size: int) -> No
     x, y = next(samples.batches(10))
     # Two steps of a quarter: too few to forget where they started.
     expected = (x, fgsm(model, x, y, 0.02), pgd(model, x, y, 0.02, 0.005, 2, step_generator(7, 0, stream="pgd")))
-    found = attacks(model, samples, eps=0.02, steps=2, seed=7, batch_size=batch_size)
+    found = evaluate_attacks(model, samples, eps=0.02, steps=2, seed=7, batch_size=batch_size)
     for place, (images, value) in enumerate(zip(expected, found.values.values(), strict=True)):
         torch.testing.assert_close(torch.cat(asked[place::3]), images)
         assert value == pytest.approx(100 * (model(images).argmax(dim=1) != y).float().mean().item())
@@ -342,15 +342,15 @@ def test_progress_counts_the_batches() -> None:
             seen.append((number, total, what))
             yield item
 
-    attacks(brightness(), gray([10] * 5, [0] * 5), batch_size=2, steps=1, track=track)
+    evaluate_attacks(brightness(), gray([10] * 5, [0] * 5), batch_size=2, steps=1, track=track)
     assert seen == [(1, 3, "attacks"), (2, 3, "attacks"), (3, 3, "attacks")]
 
 
 def test_a_gradient_of_zero_is_told() -> None:
-    saturated = attacks(brightness(factor=1e4), gray([10, 20, 126, 127], [0, 0, 0, 0]))
+    saturated = evaluate_attacks(brightness(factor=1e4), gray([10, 20, 126, 127], [0, 0, 0, 0]))
     assert saturated.values == {"clean_error": 0, "fgsm_error": 50, "pgd_error": 50}
     assert "the gradient is zero for 50 % of the images" in saturated.notes[1]
-    flat = attacks(Of(lambda mean: (mean * 255).round() - 127), gray([10, 126], [0, 0]))
+    flat = evaluate_attacks(Of(lambda mean: (mean * 255).round() - 127), gray([10, 126], [0, 0]))
     assert "the gradient is zero for 100 % of the images" in flat.notes[1]
     assert flat.values["fgsm_error"] == 0
 
@@ -362,20 +362,20 @@ def test_twenty_steps_that_do_less_than_one_are_told() -> None:
         above = 255 * mean - 100
         return -1 - 0.2 * (above - 2).abs() + 4 * (above - 7).clamp(min=0)
 
-    found = attacks(Of(hill_before_the_mountain), gray([100], [0]))
+    found = evaluate_attacks(Of(hill_before_the_mountain), gray([100], [0]))
     assert found.values == {"clean_error": 0, "fgsm_error": 100, "pgd_error": 0}
     assert found.notes[1].startswith("warning: 20 steps (PGD) do less than one (FGSM), a sign of masked gradients")
 
 
 def test_the_picture_shows_the_first_image_of_each_class() -> None:
     model = brightness()
-    found = attacks(model, gray([10, 11, 12, 130, 131], [0, 0, 0, 1, 1]), batch_size=2)
+    found = evaluate_attacks(model, gray([10, 11, 12, 130, 131], [0, 0, 0, 1, 1]), batch_size=2)
     picture = found.pictures["attacks"]()
     assert picture.mode == "RGB"
     examples = [Example(label, torch.rand(3, 3, 8, 8), [label, 0, 1]) for label in (0, 1)]
     other = draw_examples(examples, ("dark", "a name much too long to be shown"), found.values, EPS, 20)
     assert other.size == picture.size  # two columns
-    assert attacks(model, gray([10, 11], [0, 0]), eps=0).pictures["attacks"]().width >= 700  # the title fits
+    assert evaluate_attacks(model, gray([10, 11], [0, 0]), eps=0).pictures["attacks"]().width >= 700  # the title fits
 
 
 @pytest.mark.parametrize(
@@ -391,12 +391,18 @@ def test_the_picture_shows_the_first_image_of_each_class() -> None:
         (lambda x, y: pgd(brightness(), x, y, eps=-0.1), "eps=-0.1: accepted is a number from 0 to 1"),
         (lambda x, y: pgd(brightness(), x, y, steps=0), "steps=0: accepted is a whole number >= 1"),
         (lambda x, y: pgd(brightness(), x, y, step=-1), "step=-1: accepted is a number >= 0"),
-        (lambda x, y: attacks(brightness(), gray([1], [0]), eps=8), "eps=8: accepted is a number from 0 to 1"),
-        (lambda x, y: attacks(brightness(), gray([1], [0]), steps=0), "steps=0: accepted is a whole number >= 1"),
-        (lambda x, y: attacks(brightness(), gray([1], [0]), batch_size=0), "batch_size=0: accepted is a whole number"),
-        (lambda x, y: attacks(brightness(), gray([], [])), "no images: accepted are samples of one or more"),
+        (lambda x, y: evaluate_attacks(brightness(), gray([1], [0]), eps=8), "eps=8: accepted is a number from 0 to 1"),
         (
-            lambda x, y: attacks(HandWritten(4), noise(5)),
+            lambda x, y: evaluate_attacks(brightness(), gray([1], [0]), steps=0),
+            "steps=0: accepted is a whole number >= 1",
+        ),
+        (
+            lambda x, y: evaluate_attacks(brightness(), gray([1], [0]), batch_size=0),
+            "batch_size=0: accepted is a whole number",
+        ),
+        (lambda x, y: evaluate_attacks(brightness(), gray([], [])), "no images: accepted are samples of one or more"),
+        (
+            lambda x, y: evaluate_attacks(HandWritten(4), noise(5)),
             "gives 4 numbers, the data has 5 classes: accepted are equals",
         ),
     ],
@@ -414,7 +420,7 @@ def test_real_photos() -> None:
     samples = Samples(test, 32).first(40)
     network = automix.create_model("resnet18", num_classes=100, image_size=32, channels=(8, 8, 16, 16))
     model = WithNormalization(network, card(100)).eval()
-    found = attacks(model, samples, steps=3, batch_size=16)
+    found = evaluate_attacks(model, samples, steps=3, batch_size=16)
     assert all(0 <= value <= 100 for _, value in found)
     x, y = next(samples.batches(40))
     assert loss(model, x, y).mean() < loss(model, fgsm(model, x, y), y).mean()

@@ -16,15 +16,15 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from automix.data import ImageSet, draw_shapes, open_dataset
 from automix.data.shapes import CLASSES
 from automix.evaluation.calibration import (
-    calibration,
     confidences,
+    cross_fit_temperature,
     draw_reliability,
+    evaluate_calibration,
     expected_calibration_error,
+    first_half,
     fit_temperature,
-    in_first_half,
     nll_and_brier,
     reliability,
-    scale_by_other_half,
 )
 from automix.evaluation.samples import Samples
 
@@ -127,26 +127,26 @@ def test_the_temperature_has_bounds_where_the_loss_has_no_minimum() -> None:
     assert fit_temperature(logits, (labels + 1) % 4) == pytest.approx(spread * 1000, rel=1e-6)
     assert fit_temperature(torch.ones(8, 4), torch.arange(8) % 4) == 1
     for truth in (labels, (labels + 1) % 4):
-        assert scale_by_other_half(logits, truth)[0].isfinite().all()
+        assert cross_fit_temperature(logits, truth)[0].isfinite().all()
 
 
 def test_halves_alternate_within_classes() -> None:
     labels = torch.tensor([0, 1, 0, 1, 0, 0, 2, 1, 3])
-    first = in_first_half(labels)
+    first = first_half(labels)
     # in the order of the classes 0 0 0 0 | 1 1 1 | 2 | 3 every other one
     assert first.tolist() == [True, True, False, False, True, False, False, True, True]
 
 
 def test_no_image_is_judged_by_a_temperature_it_helped_to_find() -> None:
     logits, labels = answers()
-    first = in_first_half(labels)
-    scaled, (of_first, of_second) = scale_by_other_half(logits, labels)
+    first = first_half(labels)
+    scaled, (of_first, of_second) = cross_fit_temperature(logits, labels)
     torch.testing.assert_close(scaled[first], logits[first] / fit_temperature(logits[~first], labels[~first]))
     torch.testing.assert_close(scaled[~first], logits[~first] / fit_temperature(logits[first], labels[first]))
     assert of_first == fit_temperature(logits[first], labels[first])
     changed = logits.clone()
     changed[first] *= 5
-    again, (of_first_again, of_second_again) = scale_by_other_half(changed, labels)
+    again, (of_first_again, of_second_again) = cross_fit_temperature(changed, labels)
     assert of_second_again == of_second
     assert of_first_again == pytest.approx(5 * of_first)
     torch.testing.assert_close(again[first], 5 * scaled[first])
@@ -154,7 +154,7 @@ def test_no_image_is_judged_by_a_temperature_it_helped_to_find() -> None:
 
 def found(logits: Tensor, labels: Tensor) -> dict[str, float]:
     classes = logits.shape[1]
-    return calibration(HandWritten(classes), samples_for(labels, classes), answers=(logits, labels)).values
+    return evaluate_calibration(HandWritten(classes), samples_for(labels, classes), answers=(logits, labels)).values
 
 
 def test_scaling_the_logits_changes_nothing_that_is_scaled() -> None:
@@ -172,7 +172,7 @@ def test_scaling_the_logits_changes_nothing_that_is_scaled() -> None:
 
 def test_values_are_in_per_cent_where_the_note_says_nothing_else() -> None:
     logits, labels = sure([0.8] * 10, [1] * 6 + [0] * 4)
-    evaluation = calibration(HandWritten(4), samples_for(labels, 4), answers=(logits, labels))
+    evaluation = evaluate_calibration(HandWritten(4), samples_for(labels, 4), answers=(logits, labels))
     values = evaluation.values
     assert values["ece"] == pytest.approx(20, abs=1e-4)
     assert values["confidence"] == pytest.approx(80, abs=1e-4)
@@ -187,7 +187,7 @@ def test_values_are_in_per_cent_where_the_note_says_nothing_else() -> None:
 def test_a_classifier_and_images_are_enough() -> None:
     shapes = draw_shapes(48, 16)
     samples = Samples(ImageSet(shapes.images, shapes.labels, CLASSES), 16)
-    evaluation = calibration(HandWritten(12).eval(), samples, batch_size=20)
+    evaluation = evaluate_calibration(HandWritten(12).eval(), samples, batch_size=20)
     assert list(evaluation.values) == [
         "ece", "ece_scaled", "temperature", "confidence", "overconfidence", "brier", "nll"
     ]  # fmt: skip
@@ -210,7 +210,7 @@ def test_the_picture_can_be_drawn_with_empty_bins() -> None:
 )
 def test_wrong_input_is_refused(labels: list[int], classes: int, message: str) -> None:
     with pytest.raises(ValueError) as error:
-        calibration(HandWritten(5), samples_for(torch.tensor(labels), classes))
+        evaluate_calibration(HandWritten(5), samples_for(torch.tensor(labels), classes))
     assert str(error.value) == message
 
 
@@ -224,7 +224,7 @@ def test_torchmetrics_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ValueError, match=r"^calibration needs torchmetrics: pip install 'automix\[evaluate\]'$"):
-        calibration(NeverAsked(5), samples_for(torch.tensor([0, 1]), 5))
+        evaluate_calibration(NeverAsked(5), samples_for(torch.tensor([0, 1]), 5))
 
 
 class NeverAsked(HandWritten):
@@ -239,7 +239,7 @@ def test_real_photos() -> None:
     torch.manual_seed(0)
     model = HandWritten(100)
     torch.nn.init.normal_(model.head.weight, std=20)
-    values = calibration(model, samples).values
+    values = evaluate_calibration(model, samples).values
     assert values["overconfidence"] > 5
     assert values["temperature"] > 3
     assert values["ece_scaled"] < values["ece"] / 3

@@ -18,11 +18,11 @@ from automix.evaluation.cam import (
     _as_map,
     cam,
     cam_and_logits,
+    class_maps,
     grad_cam,
     grad_cam_and_logits,
-    image_sized,
-    maps_and_logits,
     overlay,
+    resize_maps,
 )
 from automix.evaluation.cam_panels import Tile, cam_panels, tile_grid
 from automix.evaluation.samples import Samples
@@ -231,7 +231,7 @@ def test_layers_without_a_map_are_refused_in_one_line(
 
 
 def by_method(method: str, model: nn.Module, x: Tensor) -> Tensor:
-    return maps_and_logits(model, x, CLASSES, method, "body")[0]
+    return class_maps(model, x, CLASSES, method, "body")[0]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -268,8 +268,8 @@ def card() -> Card:
 def test_the_normalization_may_be_inside(method: str, family: str) -> None:
     model = trained_a_little(WITH_CAM[family]())
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (card().mean, card().std))
-    expected = maps_and_logits(model, (images() - mean) / std, CLASSES, method, 3)
-    wrapped = maps_and_logits(WithNormalization(model, card()), images(), CLASSES, method, 3)
+    expected = class_maps(model, (images() - mean) / std, CLASSES, method, 3)
+    wrapped = class_maps(WithNormalization(model, card()), images(), CLASSES, method, 3)
     torch.testing.assert_close(wrapped, expected)
 
 
@@ -295,7 +295,7 @@ def test_half_precision(method: str) -> None:
 )
 def test_wrong_classes_are_refused(method: str, classes: Tensor, message: str) -> None:
     with pytest.raises(ValueError) as error:
-        maps_and_logits(HandWritten().eval(), images(), classes, method, "body")
+        class_maps(HandWritten().eval(), images(), classes, method, "body")
     assert str(error.value) == message
 
 
@@ -304,7 +304,7 @@ def test_wrong_classes_are_refused(method: str, classes: Tensor, message: str) -
 
 def test_maps_span_zero_to_one_and_constants_are_zero() -> None:
     maps = torch.tensor([[[1.0, 2.0], [2.0, 5.0]], [[0.1, 0.1], [0.1, 0.1]], [[-3.0, -4.0], [-3.0, -3.0]]])
-    large = image_sized(maps, (9, 7))
+    large = resize_maps(maps, (9, 7))
     assert large.shape == (3, 9, 7)
     for number in (0, 2):
         assert (float(large[number].min()), float(large[number].max())) == (0, 1)
@@ -316,12 +316,12 @@ def test_maps_span_zero_to_one_and_constants_are_zero() -> None:
 def test_maps_of_the_right_size_keep_their_order() -> None:
     maps = torch.rand(2, 8, 8, generator=torch.Generator().manual_seed(0))
     low, high = maps.amin(dim=(1, 2), keepdim=True), maps.amax(dim=(1, 2), keepdim=True)
-    torch.testing.assert_close(image_sized(maps, (8, 8)), (maps - low) / (high - low))
+    torch.testing.assert_close(resize_maps(maps, (8, 8)), (maps - low) / (high - low))
 
 
 def test_maps_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^the network's maps are not finite: accepted is a network that gives"):
-        image_sized(torch.tensor([[[0.0, float("nan")]]]), (4, 4))
+        resize_maps(torch.tensor([[[0.0, float("nan")]]]), (4, 4))
 
 
 def test_low_is_blue_and_high_is_red() -> None:

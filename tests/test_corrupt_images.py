@@ -25,11 +25,11 @@ from automix.evaluation.corruptions.digital import (
     sample,
     saturate,
 )
-from automix.evaluation.corruptions.lines import gaussian_blur_lines, zoom_lines
 from automix.evaluation.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from automix.evaluation.corruptions.severities import CIFAR, IMAGENET, TINY_IMAGENET, table_for
-from automix.evaluation.corruptions.spatter import distance_to, edges, equalized, spatter
-from automix.evaluation.corruptions.weather import fog, frost, plasma, sheets_of_ice, snow
+from automix.evaluation.corruptions.separable import gaussian_filter, zoom_center
+from automix.evaluation.corruptions.severities import CIFAR, IMAGENET, TINY_IMAGENET, severity_table
+from automix.evaluation.corruptions.spatter import distance_transform, edges, equalize_histogram, spatter
+from automix.evaluation.corruptions.weather import fog, frost, frost_textures, plasma, snow
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -57,7 +57,7 @@ def test_there_are_fifteen_and_four_with_five_published_strengths_each() -> None
     for table in (CIFAR, TINY_IMAGENET, IMAGENET):
         assert set(table) == set(NAMES) == set(CORRUPTIONS)
         assert all(len(levels) == 5 for levels in table.values())
-    assert [table_for(side)[0] for side in (32, 63, 64, 127, 128, 224)] == [
+    assert [severity_table(side)[0] for side in (32, 63, 64, 127, 128, 224)] == [
         *["CIFAR-C"] * 2, *["Tiny-ImageNet-C"] * 2, *["ImageNet-C"] * 2,
     ]  # fmt: skip
     # The original lists zoom factors by numpy's arange, which sometimes has the end in it.
@@ -166,7 +166,7 @@ def test_gaussian_blur_is_scipys(sigma: float, mirror: bool, mode: str, truncate
     x = pixels(height=20)
     expected = scipy.ndimage.gaussian_filter(x.double().numpy(), (0, 0, sigma, sigma), mode=mode, truncate=truncate)
     torch.testing.assert_close(
-        gaussian_blur_lines(x, sigma, mirror=mirror, truncate=truncate).double(),
+        gaussian_filter(x, sigma, mirror=mirror, truncate=truncate).double(),
         torch.from_numpy(expected), atol=1e-5, rtol=0,
     )  # fmt: skip
 
@@ -187,7 +187,7 @@ def clipped_zoom(image: np.ndarray, factor: float) -> np.ndarray:
 def test_zoom_is_scipys(size: int, factor: float) -> None:
     x = pixels(1, size, size)
     expected = np.stack([clipped_zoom(channel, factor) for channel in x[0].double().numpy()])
-    torch.testing.assert_close(zoom_lines(x, factor)[0].double(), torch.from_numpy(expected), atol=1e-4, rtol=0)
+    torch.testing.assert_close(zoom_center(x, factor)[0].double(), torch.from_numpy(expected), atol=1e-4, rtol=0)
 
 
 def test_zoom_blur_is_the_mean_of_the_image_and_its_enlargements() -> None:
@@ -198,7 +198,7 @@ def test_zoom_blur_is_the_mean_of_the_image_and_its_enlargements() -> None:
 
 
 def brute_disc(radius: float, softening: float) -> np.ndarray:
-    """The disc on a grid, then softened point by point, mirrored at the grid's edge."""
+    """The disc on a grid, then softened point by point, mirror_index at the grid's edge."""
     reach = max(8, int(radius))
     grid = range(-reach, reach + 1)
     hard = np.array([[float(x * x + y * y <= radius * radius) for x in grid] for y in grid])
@@ -330,7 +330,7 @@ def test_snow_brightens_and_its_layer_falls_twice() -> None:
 def test_frost_is_a_cut_of_the_sheets_with_the_published_weights() -> None:
     x = pixels()
     ice = frost(x, seeded(), 0.0, 1.0, 0.2)
-    sheets = sheets_of_ice(0.2)
+    sheets = frost_textures(0.2)
     torus = torch.nn.functional.pad(sheets, (0, 32, 0, 32), mode="circular")
     for cut in ice:
         matches = (torus.unfold(2, 32, 1).unfold(3, 32, 1)[:, 0, :, :, 0] - cut[0, 0]).abs().amax(dim=-1)
@@ -393,7 +393,7 @@ def as_tensor(image: Image.Image) -> Tensor:
 def test_pixelate_is_pillows(severity: int, height: int, width: int) -> None:
     images = (pixels(3, height, width) * 255).round().byte()
     found = corrupt(images, "pixelate", severity, generator=seeded())
-    share = table_for(min(height, width))[1]["pixelate"][severity - 1][0]
+    share = severity_table(min(height, width))[1]["pixelate"][severity - 1][0]
     for image, changed in zip(images, found, strict=True):
         small = as_pil(image).resize((int(width * share), int(height * share)), Image.Resampling.BOX)
         assert torch.equal(changed, as_tensor(small.resize((width, height), Image.Resampling.BOX)))
@@ -441,7 +441,7 @@ def test_a_shifted_square_is_sampled_with_the_mirror_image_beyond_the_border() -
     back = affine_back(torch.tensor([[[2.0, 0.0]] * 3]), 12, 12)
     torch.testing.assert_close(torch.tensor([[5.0, 7.0, 1.0]]) @ back[0], torch.tensor([[3.0, 7.0]]))
     places = torch.stack(torch.meshgrid(torch.arange(12.0) - 2, torch.arange(12.0), indexing="xy"), dim=-1)
-    row = sample(x, places.unsqueeze(0), edge_twice=False)[0, 0, 5]
+    row = sample(x, places.unsqueeze(0), repeat_edge=False)[0, 0, 5]
     torch.testing.assert_close(row, torch.tensor([2.0, 1.0, *range(10)]), atol=1e-4, rtol=0)
 
 
@@ -451,7 +451,7 @@ def test_a_shifted_square_is_sampled_with_the_mirror_image_beyond_the_border() -
 def test_distances_are_scipys() -> None:
     marked = torch.rand(3, 1, 40, 60, generator=seeded()) < 0.003
     marked[2] = False
-    found = distance_to(marked)
+    found = distance_transform(marked)
     for image in range(2):
         expected = scipy.ndimage.distance_transform_edt(~marked[image, 0].numpy()).clip(max=20)
         torch.testing.assert_close(found[image, 0].double(), torch.from_numpy(expected), atol=1e-4, rtol=0)
@@ -465,7 +465,7 @@ def test_edges_of_a_square_are_its_outline() -> None:
     assert 30 <= int(found.sum()) <= 44
     assert not bool(found[7:13, 7:13].any())
     assert not bool(found[:3].any())
-    assert float(distance_to(found[None, None])[0, 0, 10, 10]) in (4.0, 5.0)
+    assert float(distance_transform(found[None, None])[0, 0, 10, 10]) in (4.0, 5.0)
 
 
 def test_a_weak_edge_counts_where_it_leads_to_a_strong_one() -> None:
@@ -482,8 +482,8 @@ def test_equalizing_a_histogram() -> None:
     levels = torch.tensor([[2.0, 2.0, 2.0, 2.0, 5.0, 5.0, 7.0, 9.0]]).view(1, 1, 2, 4)
     # The smallest becomes 0; the 4 others are spread: after 2, 3 and 4 of them.
     expected = [0, 0, 0, 0, 128, 128, 191, 255]
-    assert equalized(levels).flatten().tolist() == expected
-    assert equalized(torch.full((1, 1, 2, 2), 7.0)).flatten().tolist() == [7] * 4
+    assert equalize_histogram(levels).flatten().tolist() == expected
+    assert equalize_histogram(torch.full((1, 1, 2, 2), 7.0)).flatten().tolist() == [7] * 4
 
 
 def test_mud_covers_with_its_color_and_water_brightens() -> None:

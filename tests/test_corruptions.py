@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from automix.data import ImageSet, draw_shapes
 from automix.data.datasets import open_dataset
 from automix.evaluation.corruptions import BENCHMARK, EXTRA, NAMES, corrupt, write_cifar_c
-from automix.evaluation.corruptions.evaluator import CorruptionTable, corruption_table, corruptions, heat_map
+from automix.evaluation.corruptions.accuracy import CorruptionTable, corruption_table, evaluate_corruptions, heat_map
 from automix.evaluation.corruptions.generate import PART, corrupt_part
 from automix.evaluation.samples import Samples
 
@@ -36,7 +36,7 @@ class Thresholds(nn.Module):
 
 
 class Linear(nn.Module):
-    """Answers by random weights of all pixels, so that small changes change answers."""
+    """Predictions by random weights of all pixels, so that small changes change answers."""
 
     def __init__(self, classes: int, size: int) -> None:
         super().__init__()
@@ -72,12 +72,12 @@ def test_brightness_makes_a_model_of_brightness_wrong_by_known_numbers() -> None
     table, _ = corruption_table(model, samples, names=["brightness", "contrast"])
     assert table.clean == 100
     assert table.top1.tolist() == [[100, 100, 25, 25, 25], [100] * 5]
-    found = corruptions(model, samples, names=["brightness", "contrast"])
+    found = evaluate_corruptions(model, samples, names=["brightness", "contrast"])
     assert list(found.values) == ["corruption_top1", "corruption_error", "brightness_top1", "contrast_top1"]
     assert found.values["brightness_top1"] == pytest.approx(55)
     assert found.values["corruption_top1"] == pytest.approx(77.5)
     assert found.values["corruption_error"] == pytest.approx(22.5)
-    some = corruptions(model, samples, names=["brightness"], severities=(2, 3))
+    some = evaluate_corruptions(model, samples, names=["brightness"], severities=(2, 3))
     assert some.values["corruption_top1"] == pytest.approx(62.5)
 
 
@@ -85,7 +85,7 @@ def test_all_nineteen_in_one_call_and_the_model_stays_as_it_was() -> None:
     model = HandWritten(5)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
-    found = corruptions(model, drawn(), severities=[1])
+    found = evaluate_corruptions(model, drawn(), severities=[1])
     assert [*found.values][2:] == [f"{name}_top1" for name in NAMES]
     rows = torch.tensor([*found.values.values()][2:])
     assert found.values["corruption_top1"] == pytest.approx(float(rows.mean()), abs=1e-4)
@@ -108,7 +108,7 @@ def test_accuracy_is_that_of_the_corrupted_images_whatever_the_batch_size() -> N
             answer = model(images / 255).argmax(dim=1)
         right += int((answer == samples.source.labels[number * PART :][: len(part)]).sum())
     for batch_size in (7, 64, 1000):
-        found = corruptions(model, samples, names=("snow",), severities=(4,), batch_size=batch_size)
+        found = evaluate_corruptions(model, samples, names=("snow",), severities=(4,), batch_size=batch_size)
         assert found.values["snow_top1"] == pytest.approx(100 * right / (PART + 30), abs=1e-4)
 
 
@@ -127,7 +127,7 @@ def test_progress_is_told() -> None:
         told.append((len(seen), total, what))
         return seen
 
-    corruptions(HandWritten(5), drawn(PART + 1), names=("contrast",), severities=(1,), track=track)
+    evaluate_corruptions(HandWritten(5), drawn(PART + 1), names=("contrast",), severities=(1,), track=track)
     assert told == [(2, 2, "corruptions")]
 
 
@@ -138,7 +138,7 @@ def test_the_picture_has_the_table_in_it() -> None:
     darker = heat_map(CorruptionTable(NAMES, (1, 2, 3, 4, 5), torch.zeros(19, 5), 93.4))
     assert np.asarray(darker).mean() < np.asarray(picture).mean()
     assert heat_map(CorruptionTable(("fog",), (3,), torch.zeros(1, 1), 0.0)).width > 100
-    found = corruptions(HandWritten(5), drawn(), names=("contrast",), severities=(1,))
+    found = evaluate_corruptions(HandWritten(5), drawn(), names=("contrast",), severities=(1,))
     assert found.pictures["corruptions"]().mode == "RGB"
 
 
@@ -204,20 +204,20 @@ def test_without_the_extra_four_the_fifteen_are_read(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"c: gaussian_blur.npy, spatter.npy, saturate.npy missing; accepted is names="
     ):
-        corruptions(Thresholds(4), grays(), folder=folder)
+        evaluate_corruptions(Thresholds(4), grays(), folder=folder)
 
 
 def test_a_partial_folder_says_what_is_missing(tmp_path: Path) -> None:
     folder = official(tmp_path / "c", ("fog", "snow"))
     with pytest.raises(ValueError) as error:
-        corruptions(Thresholds(4), grays(), folder=folder, names=("fog", "frost"))
+        evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog", "frost"))
     assert str(error.value) == (
         f"{folder}: frost.npy missing; accepted is names=... of what is there (snow, fog), or no folder: then all are "
         "generated"
     )
     (folder / "labels.npy").unlink()
     with pytest.raises(ValueError, match=r"labels.npy missing; accepted is a folder of CIFAR-C"):
-        corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
+        evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
 
 
 def broken(folder: Path, name: str, array: Any) -> None:
@@ -243,7 +243,7 @@ def test_broken_arrays_are_named(tmp_path: Path, name: str, array: Any, message:
     folder = official(tmp_path / "c", ("fog",))
     broken(folder, name, array)
     with pytest.raises(ValueError) as error:
-        corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
+        evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
     assert str(folder / name) in str(error.value)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
@@ -255,7 +255,7 @@ def test_files_that_are_no_arrays_are_named(tmp_path: Path, content: bytes) -> N
     whole = (folder / "fog.npy").read_bytes()
     (folder / "fog.npy").write_bytes(whole[: len(whole) // 2] if content == b"half" else content)
     with pytest.raises(ValueError, match=r"fog.npy: not an array of numpy's, or damaged \(") as error:
-        corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
+        evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
     assert "\n" not in str(error.value)
 
 
@@ -300,19 +300,19 @@ def test_other_classes_on_disk_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"3: 5 class folders, dog is no class of the model; accepted are the 4 classes"
     ):
-        corruptions(Thresholds(4), samples, folder=folder, names=("fog",))
+        evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("fog",))
     (folder / "fog" / "3" / "dog").rmdir()
     (folder / "fog" / "4" / "class 1").rename(folder / "fog" / "elsewhere")
     with pytest.raises(ValueError, match=r"4: 3 class folders, class 1 is missing; accepted are the 4 classes"):
-        corruptions(Thresholds(4), samples, folder=folder, names=("fog",))
+        evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("fog",))
     with pytest.raises(ValueError, match=r"c: snow missing; accepted is names="):
-        corruptions(Thresholds(4), samples, folder=folder, names=("snow",))
+        evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("snow",))
     (folder / "fog" / "5").rename(folder / "five")
     with pytest.raises(ValueError, match=r"fog/5: not found; accepted is a folder of CIFAR-C"):
-        corruptions(Thresholds(4), samples, folder=folder, names=("fog",), severities=(5,))
+        evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("fog",), severities=(5,))
     wrong_ids = image_files(tmp_path / "ids", ("fog",), [f"n0000000{i}" for i in range(3)])
     with pytest.raises(ValueError, match="3 class folders"):
-        corruptions(Thresholds(4), samples, folder=wrong_ids, names=("fog",))
+        evaluate_corruptions(Thresholds(4), samples, folder=wrong_ids, names=("fog",))
 
 
 def test_empty_class_folders_are_refused(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_empty_class_folders_are_refused(tmp_path: Path) -> None:
     for name in samples.classes:
         (tmp_path / "fog" / "1" / name).mkdir(parents=True)
     with pytest.raises(ValueError, match=r"1: no images in it; accepted is <class>/<image>$"):
-        corruptions(Thresholds(4), samples, folder=tmp_path, names=("fog",), severities=(1,))
+        evaluate_corruptions(Thresholds(4), samples, folder=tmp_path, names=("fog",), severities=(1,))
 
 
 # --- wrong input -----------------------------------------------------------------------------------------------------
@@ -340,20 +340,20 @@ def test_empty_class_folders_are_refused(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        corruptions(Thresholds(4), grays(), **options)
+        evaluate_corruptions(Thresholds(4), grays(), **options)
 
 
 def test_wrong_models_and_samples_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^the model gives 5 numbers: accepted are 4, the classes$"):
-        corruptions(Thresholds(5), grays(), names=("fog",))
+        evaluate_corruptions(Thresholds(5), grays(), names=("fog",))
     with pytest.raises(ValueError, match=r"^test images of 4 px: accepted are 8 px or more$"):
-        corruptions(Thresholds(4), grays(size=4))
+        evaluate_corruptions(Thresholds(4), grays(size=4))
     with pytest.raises(ValueError, match=r"^no test images: accepted are 1 or more$"):
-        corruptions(Thresholds(4), grays(count=0))
+        evaluate_corruptions(Thresholds(4), grays(count=0))
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path}: no corruptions in it; accepted is a folder of")):
-        corruptions(Thresholds(4), grays(), folder=tmp_path)
+        evaluate_corruptions(Thresholds(4), grays(), folder=tmp_path)
     with pytest.raises(ValueError, match=r"^names='fog': accepted is a list of names of corruptions$"):
-        corruptions(Thresholds(4), grays(), names="fog")
+        evaluate_corruptions(Thresholds(4), grays(), names="fog")
 
 
 # --- real photos -----------------------------------------------------------------------------------------------------
@@ -379,6 +379,6 @@ def test_real_photos_are_closer_to_severity_1_than_to_5_and_survive_the_layout(t
     samples = Samples(test, 32)
     model = Linear(20, 32)
     folder = write_cifar_c(samples, tmp_path / "cifar-c", THREE)
-    made, read = (corruptions(model, samples, names=THREE, folder=place).values for place in (None, folder))
+    made, read = (evaluate_corruptions(model, samples, names=THREE, folder=place).values for place in (None, folder))
     assert made == read
     assert len(set(made.values())) > 3

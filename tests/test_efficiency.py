@@ -12,14 +12,14 @@ from torch import Tensor, nn
 import automix
 from automix.evaluation import efficiency as module
 from automix.evaluation.efficiency import (
-    clock_of,
     count_macs,
     count_parameters,
-    efficiency,
+    device_clock,
+    evaluate_efficiency,
     extra_parameters,
     peak_memory,
     ratios,
-    time_in_turns,
+    time_interleaved,
 )
 from automix.runs.classifier import Card, WithNormalization
 
@@ -44,7 +44,9 @@ def small() -> nn.Module:
 
 
 def cost(model: nn.Module, method: str, **options: Any) -> dict[str, float]:
-    return efficiency(model, num_classes=5, image_size=16, batch_size=6, steps=1, method=method, **options).values
+    return evaluate_efficiency(
+        model, num_classes=5, image_size=16, batch_size=6, steps=1, method=method, **options
+    ).values
 
 
 def test_two_layers_worked_by_hand() -> None:
@@ -114,7 +116,7 @@ class Clock:
 
 def test_time_is_compared_within_rounds_and_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(module, "clock_of", lambda device: clock)
+    monkeypatch.setattr(module, "device_clock", lambda device: clock)
     order: list[str] = []
 
     def noted(name: str, step: Callable[[Tensor, Tensor], None]) -> Callable[[Tensor, Tensor], None]:
@@ -125,7 +127,7 @@ def test_time_is_compared_within_rounds_and_after_the_warm_up(monkeypatch: pytes
         "plain": noted("plain", clock.works(99.0, 99.0, 2.0, 5 * 2.0, 2.0)),
         "mixing": noted("mixing", clock.works(77.0, 77.0, 6.0, 5 * 6.0, 7.0)),
     }
-    seconds = time_in_turns(steps, torch.zeros(1), torch.zeros(1), rounds=3)
+    seconds = time_interleaved(steps, torch.zeros(1), torch.zeros(1), rounds=3)
     assert seconds == {"plain": [2.0, busy, 2.0], "mixing": [6.0, 30.0, 7.0]}
     assert ratios(seconds["mixing"], seconds["plain"]) == [3.0, 3.0, 3.5]
     assert order == ["plain", "mixing"] * 5
@@ -133,8 +135,8 @@ def test_time_is_compared_within_rounds_and_after_the_warm_up(monkeypatch: pytes
 
 def test_the_ratio_is_the_median_over_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {"plain": [1.0, 2.0, 1.0], "mixing": [3.0, 4.0, 9.0]}
-    monkeypatch.setattr(module, "time_in_turns", lambda *_, **__: seconds)
-    values = efficiency(TwoLayers(), num_classes=5, image_size=8, method="mixup").values
+    monkeypatch.setattr(module, "time_interleaved", lambda *_, **__: seconds)
+    values = evaluate_efficiency(TwoLayers(), num_classes=5, image_size=8, method="mixup").values
     assert values["step_ratio"] == 3
 
 
@@ -145,18 +147,18 @@ def test_steps_that_mix_and_steps_that_do_not_count_by_their_shares(monkeypatch:
         turns.append((task.mix_until, progress))
         return clock.works({0: 2.0, 1: 5.0, 2: 3.0}[len(turns) - 1])  # plain, mixing, ending
 
-    monkeypatch.setattr(module, "clock_of", lambda device: clock)
+    monkeypatch.setattr(module, "device_clock", lambda device: clock)
     monkeypatch.setattr(module, "training_step", timed)
     monkeypatch.setattr(module, "peak_memory", lambda *_: None)
     options = {"layer": "body", "mix_until": 0.8}
-    evaluation = efficiency(HandWritten(5), num_classes=5, image_size=8, method_options=options)
+    evaluation = evaluate_efficiency(HandWritten(5), num_classes=5, image_size=8, method_options=options)
     assert turns == [(1.0, 0.0), (0.8, 0.0), (0.8, 1.0)]
     assert evaluation.values["step_ratio"] == pytest.approx(0.8 * 2.5 + 0.2 * 1.5)
     assert "2.50 while it mixes, for 80% of a training" in evaluation.notes
 
 
 def test_time_passes() -> None:
-    clock = clock_of(CPU)
+    clock = device_clock(CPU)
     assert clock() < clock()
 
 
@@ -188,7 +190,7 @@ def test_the_peak_knows_what_autograd_keeps() -> None:
 def test_nobody_counts_the_memory_of_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak_memory(lambda: None, torch.device("mps")) is None
     monkeypatch.setattr(module, "peak_memory", lambda *_: None)
-    evaluation = efficiency(TwoLayers(), num_classes=5, image_size=8, method="mixup", steps=1)
+    evaluation = evaluate_efficiency(TwoLayers(), num_classes=5, image_size=8, method="mixup", steps=1)
     assert "memory_ratio" not in evaluation.values
     assert "the peak memory on cpu is not known: accepted are cuda and cpu" in evaluation.notes
     assert evaluation.pictures["efficiency"]().size == (720, 228)
@@ -225,7 +227,7 @@ def test_the_network_is_found_inside_its_normalization() -> None:
 
 
 def test_values_and_notes_come_with_a_picture() -> None:
-    evaluation = efficiency(small(), num_classes=5, image_size=16, batch_size=6, steps=2, method="mixup")
+    evaluation = evaluate_efficiency(small(), num_classes=5, image_size=16, batch_size=6, steps=2, method="mixup")
     assert list(evaluation.values) == ["parameters_m", "extra_parameters_m", "gmacs", "step_ratio", "memory_ratio"]
     assert evaluation.notes[0] == "mixup beside vanilla: batches of 6 at 16 px, 2 steps, on cpu"
     assert evaluation.pictures["efficiency"]().size == (720, 228)
@@ -243,11 +245,11 @@ def test_values_and_notes_come_with_a_picture() -> None:
 )
 def test_wrong_input_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        efficiency(TwoLayers(), **{"num_classes": 5, "image_size": 8, "method": "mixup", **options})
+        evaluate_efficiency(TwoLayers(), **{"num_classes": 5, "image_size": 8, "method": "mixup", **options})
     assert str(error.value) == message
 
 
 def test_an_unknown_method_is_refused_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "count_macs", lambda *_: pytest.fail("counted before the check"))
     with pytest.raises(ValueError, match=r"^method 'automax' is unknown: .* did you mean 'automix'\?$"):
-        efficiency(TwoLayers(), num_classes=5, image_size=8, method="automax")
+        evaluate_efficiency(TwoLayers(), num_classes=5, image_size=8, method="automax")

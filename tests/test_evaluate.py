@@ -16,8 +16,8 @@ import automix
 from automix.cli import main as cli
 from automix.data.datasets import open_dataset
 from automix.data.image_set import ImageSet, resize_and_crop_boxes
+from automix.evaluation.inputs import open_inputs
 from automix.evaluation.samples import Samples
-from automix.evaluation.subject import open_subject
 from automix.evaluation.suite import EVALUATORS, read_results
 
 TINY = "--model-options.layers [1,1,1,1] --model-options.channels [8,8,8,8] --epochs 1 --batch-size 24"
@@ -83,11 +83,11 @@ def test_a_network_of_timm_by_name(photos: Path, tmp_path: Path, monkeypatch: py
     model = automix.create_model("test_resnet", num_classes=1000, image_size=160)
     save_file(model.state_dict(), weights)
     with pytest.raises(ValueError, match="test_resnet tells 1000 classes, the data has 3: accepted are equals"):
-        open_subject("test_resnet", data=str(photos), weights=str(weights))
+        open_inputs("test_resnet", data=str(photos), weights=str(weights))
     card = timm.get_pretrained_cfg("test_resnet")
     monkeypatch.setattr(card, "num_classes", 3)
     monkeypatch.setattr(timm, "get_pretrained_cfg", lambda name: card)
-    subject = open_subject("test_resnet", data=str(photos), weights=str(weights))
+    subject = open_inputs("test_resnet", data=str(photos), weights=str(weights))
     assert subject.card.classes == ("a", "b", "c")
     assert subject.samples.image_size == 160
     x, _ = next(subject.samples.batches(2))

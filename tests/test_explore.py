@@ -25,7 +25,7 @@ import automix
 from automix.cli import explore as explore_command
 from automix.cli import main as cli
 from automix.deploy.image_files import read_square
-from automix.evaluation.cam import cam, image_sized
+from automix.evaluation.cam import cam, resize_maps
 from automix.runs.classifier import load_classifier, save_classifier
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import find_recipe
@@ -131,7 +131,7 @@ def test_maps_are_those_of_the_answers(pair: Pair) -> None:
     (answer,) = small.ask(blend)
     assert answer.maps is not None
     expected = cam(small.networks["classifier"], blend.x, torch.tensor([answer.classes]))[0]
-    assert torch.allclose(answer.maps, image_sized(expected, (160, 160)), atol=1e-5)
+    assert torch.allclose(answer.maps, resize_maps(expected, (160, 160)), atol=1e-5)
 
 
 def test_a_network_without_maps_says_why_and_answers(explorer: Explorer, pair: Pair) -> None:

@@ -15,9 +15,9 @@ import automix
 from automix.data.datasets import open_dataset
 from automix.data.image_set import ImageSet
 from automix.data.shapes import CLASSES, draw_shapes
-from automix.evaluation.cam import cam, image_sized
-from automix.evaluation.localization import LEVELS, best_boxes, best_ious, box_iou, localization, region_boxes
-from automix.evaluation.samples import Samples, to_floats
+from automix.evaluation.cam import cam, resize_maps
+from automix.evaluation.localization import LEVELS, best_boxes, best_ious, box_iou, evaluate_localization, region_boxes
+from automix.evaluation.samples import Samples, to_float
 
 needs_photos = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
 
@@ -36,10 +36,10 @@ def maps_of(kind: str) -> Tensor:
     generator = torch.Generator().manual_seed(3)
     noise = torch.rand(6, 20, 27, generator=generator)
     return {
-        "smooth": image_sized(torch.randn(6, 5, 4, generator=generator), (40, 33)),
+        "smooth": resize_maps(torch.randn(6, 5, 4, generator=generator), (40, 33)),
         "noise": noise,
         "few heights": (noise * 4).floor() / 4,  # plateaus wherever one looks
-        "mostly nothing": image_sized(F.relu(torch.randn(6, 9, 9, generator=generator) - 1), (36, 36)),
+        "mostly nothing": resize_maps(F.relu(torch.randn(6, 9, 9, generator=generator) - 1), (36, 36)),
         "sparse": (noise > 0.9) * noise,
         "one row": noise[:, :1],
         "one column": noise[:, :, :1],
@@ -144,7 +144,7 @@ def painted() -> ImageSet:
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
 def test_values_worked_out_by_hand(batch_size: int) -> None:
-    result = localization(ByColor(), Samples(painted(), 20), batch_size=batch_size)
+    result = evaluate_localization(ByColor(), Samples(painted(), 20), batch_size=batch_size)
     assert list(result.values) == ["max_box_acc", "max_box_acc_30", "max_box_acc_50", "max_box_acc_70", "top1_loc"]
     assert result.values == pytest.approx(
         {
@@ -163,8 +163,8 @@ def test_values_worked_out_by_hand(batch_size: int) -> None:
 
 
 def test_grad_cam_sees_the_same_here() -> None:
-    expected = localization(ByColor(), Samples(painted(), 20))
-    found = localization(ByColor(), Samples(painted(), 20), method="grad_cam", layer="see")
+    expected = evaluate_localization(ByColor(), Samples(painted(), 20))
+    found = evaluate_localization(ByColor(), Samples(painted(), 20), method="grad_cam", layer="see")
     assert found.values == pytest.approx(expected.values)
 
 
@@ -176,7 +176,7 @@ def test_every_batch_is_tracked() -> None:
             seen.append((len(item), total, what))
             yield item
 
-    localization(ByColor(), Samples(painted(), 20), batch_size=2, track=track)
+    evaluate_localization(ByColor(), Samples(painted(), 20), batch_size=2, track=track)
     assert seen == [(2, 3, "localization"), (2, 3, "localization"), (1, 3, "localization")]
 
 
@@ -185,7 +185,7 @@ def test_the_model_stays_as_it_is() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     random_state = torch.get_rng_state()
     for method in ("cam", "grad_cam"):
-        localization(model, Samples(painted(), 20), method=method, layer="body")
+        evaluate_localization(model, Samples(painted(), 20), method=method, layer="body")
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -223,17 +223,17 @@ def cut_away(data: ImageSet) -> ImageSet:
 )
 def test_wrong_input_is_refused(model: nn.Module, data: ImageSet, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        localization(model, Samples(data, 20), **options)
+        evaluate_localization(model, Samples(data, 20), **options)
     assert str(error.value) == message
 
 
 def test_a_classifier_without_pooling_is_refused_in_one_line() -> None:
     with pytest.raises(ValueError, match=r"^no CAM for this network \(.*method='grad_cam', layer=\.\.\.$"):
-        localization(nn.Sequential(nn.Flatten(), nn.Linear(1200, 3)), Samples(painted(), 20))
+        evaluate_localization(nn.Sequential(nn.Flatten(), nn.Linear(1200, 3)), Samples(painted(), 20))
 
 
 def test_pictures() -> None:
-    pictures = localization(ByColor(), Samples(painted(), 20)).pictures
+    pictures = evaluate_localization(ByColor(), Samples(painted(), 20)).pictures
     assert list(pictures) == ["localization_curve", "localization_panel"]
     panel = np.asarray(pictures["localization_panel"]()).reshape(-1, 3)
     for color in ((0x20, 0xD0, 0x40), (0xFF, 0x30, 0x30)):  # the true box, the one found
@@ -256,7 +256,7 @@ def shapes() -> tuple[nn.Module, ImageSet]:
     layers = (block(3, 16, 2), block(16, 32, 2), block(32, 64, 1), block(64, 64, 1))
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 12))
     training, testing = draw_shapes(2000, 32, seed=0), draw_shapes(480, 32, seed=1)
-    x, steps = to_floats(training.images), 120
+    x, steps = to_float(training.images), 120
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, steps)
     for _ in range(steps):
@@ -279,11 +279,11 @@ def test_a_trained_classifier_localizes_better_than_no_classifier(shapes: tuple[
     model, data = shapes
     assert data.boxes is not None
     axis = torch.arange(32) - 15.5
-    center = image_sized(-(axis.view(1, -1, 1) ** 2 + axis.view(1, 1, -1) ** 2), (32, 32))
-    random = image_sized(torch.rand(len(data), 8, 8, generator=torch.Generator().manual_seed(0)), (32, 32))
+    center = resize_maps(-(axis.view(1, -1, 1) ** 2 + axis.view(1, 1, -1) ** 2), (32, 32))
+    random = resize_maps(torch.rand(len(data), 8, 8, generator=torch.Generator().manual_seed(0)), (32, 32))
     by_center = accuracy_of(center.expand(len(data), -1, -1), data.boxes)
     by_chance = accuracy_of(random, data.boxes)
-    found = localization(model, Samples(data, 32)).values
+    found = evaluate_localization(model, Samples(data, 32)).values
     assert found["max_box_acc"] > by_center + 5 > by_chance + 20
     assert found["max_box_acc_30"] > found["max_box_acc_50"] > found["max_box_acc_70"]
     assert 30 < found["top1_loc"] < found["max_box_acc_50"]
@@ -292,8 +292,8 @@ def test_a_trained_classifier_localizes_better_than_no_classifier(shapes: tuple[
 def test_the_map_of_a_wrong_class_localizes_worse(shapes: tuple[nn.Module, ImageSet]) -> None:
     model, data = shapes
     wrong = ImageSet(data.images, (data.labels + 6) % 12, data.classes, data.boxes)
-    right = localization(model, Samples(data, 32)).values["max_box_acc"]
-    assert localization(model, Samples(wrong, 32)).values["max_box_acc"] < right - 10
+    right = evaluate_localization(model, Samples(data, 32)).values["max_box_acc"]
+    assert evaluate_localization(model, Samples(wrong, 32)).values["max_box_acc"] < right - 10
 
 
 # --- real photos
@@ -309,11 +309,11 @@ def test_photos_with_boxes(name: str, size: int, crop: float) -> None:
     samples = Samples(source, size, crop).first(6)
     options = {"layers": (1, 1, 1, 1), "channels": (8, 8, 12, 16)}
     model = automix.create_model("resnet18", num_classes=len(samples.classes), image_size=64, **options).eval()
-    result = localization(model, samples, batch_size=4)
+    result = evaluate_localization(model, samples, batch_size=4)
     (part,) = samples.parts(6)
     assert part.boxes is not None
-    maps = cam(model, to_floats(part.images), part.labels.unsqueeze(1))
-    maps = image_sized(maps[:, 0], (size, size))
+    maps = cam(model, to_float(part.images), part.labels.unsqueeze(1))
+    maps = resize_maps(maps[:, 0], (size, size))
     ious = torch.zeros(6, LEVELS)
     for number, box in enumerate(part.boxes):
         for level in range(LEVELS):

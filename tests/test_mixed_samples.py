@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import automix
 from automix.data import ImageSet
 from automix.data.datasets import open_dataset
-from automix.evaluation.mixed import LAMS, Curve, draw_curves, mixed_accuracy, mixed_curves
+from automix.evaluation.mixed import LAMS, Curve, draw_curves, evaluate_mixed, mixed_curves
 from automix.evaluation.mixers import Mixer, method_mixer, task_mixer
 from automix.evaluation.samples import Samples
 from automix.pictures.grid import to_pixels
@@ -124,7 +124,7 @@ def test_the_counts_are_those_of_pythons_sets(batch_size: int) -> None:
 
 def test_values_are_means_over_the_lams_in_between() -> None:
     samples, mixers = colors([0, 1, 2] * 5), {"mixup": method_mixer("mixup"), "clean": method_mixer("vanilla")}
-    found = mixed_accuracy(Colors(), samples, mixers, lams=(1, 0.5, 0, 0.25))
+    found = evaluate_mixed(Colors(), samples, mixers, lams=(1, 0.5, 0, 0.25))
     names = ("top1", "top2", "top2_at_0.5")
     assert list(found.values) == [f"{mixer}_{name}" for mixer in mixers for name in names]
     assert found.values["mixup_top2"] == found.values["mixup_top2_at_0.5"] == 100  # without the guesses at 0 and 1
@@ -133,7 +133,7 @@ def test_values_are_means_over_the_lams_in_between() -> None:
     curve = mixed_curves(Colors(), samples, {"m": method_mixer("mixup")})["m"]
     assert curve.lams == LAMS == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     assert found.notes == (f"{curve.pairs} pairs of two classes; {15 - curve.pairs} pairs of one class are left out",)
-    assert "mixup_top2_at_0.5" not in mixed_accuracy(Colors(), samples, mixers, lams=[0.4]).values
+    assert "mixup_top2_at_0.5" not in evaluate_mixed(Colors(), samples, mixers, lams=[0.4]).values
     assert Curve((0, 0.1, 0.9, 1), (1, 2, 4, 9), (0, 0, 0, 0), 1).between((1, 2, 4, 9)) == 3
 
 
@@ -213,7 +213,7 @@ def test_every_method_has_a_mixer_or_says_that_it_needs_a_network(name: str) -> 
     other_partner[index[0]] = 1 - pixels[index[0]]
     partner_shows = not torch.equal(mix(other_partner, labels, 0.4, index)[0], mixed[0])
     assert partner_shows == (name not in ONE_IMAGE)
-    found = mixed_accuracy(HandWritten(), samples, {name: mix}, lams=(0.3, 0.5), batch_size=5)
+    found = evaluate_mixed(HandWritten(), samples, {name: mix}, lams=(0.3, 0.5), batch_size=5)
     assert list(found.values) == [f"{name}_top1", f"{name}_top2", f"{name}_top2_at_0.5"]
 
 
@@ -272,14 +272,14 @@ def test_the_mixer_of_a_task_is_its_mix_on_normalized_images(lam: float) -> None
 @pytest.mark.parametrize("name", ["puzzlemix", "supermix"])
 def test_tasks_that_look_through_gradients_can_be_mixers(name: str) -> None:
     task = automix.create_task(name, HandWritten())
-    found = mixed_accuracy(HandWritten(), noise(12), {name: task_mixer(task, MEAN, STD)}, lams=[0.5])
+    found = evaluate_mixed(HandWritten(), noise(12), {name: task_mixer(task, MEAN, STD)}, lams=[0.5])
     assert 0 <= found.values[f"{name}_top2"] <= 100
 
 
 def test_more_than_two_images_are_refused() -> None:
     mix = task_mixer(automix.create_task("comixup", HandWritten()), MEAN, STD)
     with pytest.raises(ValueError, match="mixes more than two images: accepted are methods that mix pairs"):
-        mixed_accuracy(HandWritten(), noise(12), {"comixup": mix})
+        evaluate_mixed(HandWritten(), noise(12), {"comixup": mix})
 
 
 def test_model_task_and_random_numbers_are_left_alone() -> None:
@@ -294,12 +294,12 @@ def test_model_task_and_random_numbers_are_left_alone() -> None:
         "cutmix": method_mixer("cutmix"),
         "augmix": method_mixer("augmix"),
     }
-    first = mixed_accuracy(model, noise(20), mixers).values
+    first = evaluate_mixed(model, noise(20), mixers).values
     assert all(torch.equal(torch.as_tensor(value), before[name]) for name, value in both.state_dict().items())
     assert [module.training for module in both.modules()] == modes
     assert all(parameter.grad is None for parameter in both.parameters())
     assert torch.equal(torch.get_rng_state(), state)
-    assert mixed_accuracy(model, noise(20), mixers).values == first
+    assert evaluate_mixed(model, noise(20), mixers).values == first
 
 
 # --- the rest --------------------------------------------------------------------------------------------------------
@@ -314,13 +314,13 @@ def test_progress_counts_what_is_mixed() -> None:
             yield item
 
     mixers = {"mixup": method_mixer("mixup"), "vanilla": method_mixer("vanilla")}
-    mixed_accuracy(Colors(), colors([0, 1, 2] * 3), mixers, lams=(0, 0.5, 1), batch_size=4, track=track)
+    evaluate_mixed(Colors(), colors([0, 1, 2] * 3), mixers, lams=(0, 0.5, 1), batch_size=4, track=track)
     assert seen == [(18, "mixed samples")] * 18
 
 
 def test_the_picture_has_room_for_many_mixers() -> None:
     mixers = {"mixup": method_mixer("mixup"), "cutmix": method_mixer("cutmix")}
-    picture = mixed_accuracy(Colors(), colors([0, 1, 2] * 3), mixers, lams=(0.2, 0.5)).pictures["mixed"]()
+    picture = evaluate_mixed(Colors(), colors([0, 1, 2] * 3), mixers, lams=(0.2, 0.5)).pictures["mixed"]()
     assert (picture.mode, picture.width) == ("RGB", 1080)
     many = {f"mixer {number}": Curve((0.2, 0.5), (1.0, 2.0), (3.0, 4.0), 5) for number in range(20)}
     assert draw_curves(many).size == picture.size
@@ -328,7 +328,7 @@ def test_the_picture_has_room_for_many_mixers() -> None:
 
 def mixup_with(**options: Any) -> Callable[[], Any]:
     mixers: dict[str, Mixer] = {"m": method_mixer("mixup")}
-    return lambda: mixed_accuracy(Colors(), **{"samples": colors([0, 1]), "mixers": mixers, **options})
+    return lambda: evaluate_mixed(Colors(), **{"samples": colors([0, 1]), "mixers": mixers, **options})
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_real_photos() -> None:
     )
     task = automix.AutoMix(network).eval()
     mixers = {"cutmix": method_mixer("cutmix"), "automix": task_mixer(task, card.mean, card.std)}
-    found = mixed_accuracy(WithNormalization(network, card), samples, mixers, lams=(0.25, 0.5, 1), batch_size=16)
+    found = evaluate_mixed(WithNormalization(network, card), samples, mixers, lams=(0.25, 0.5, 1), batch_size=16)
     assert all(0 <= value <= 100 for _, value in found)
     assert found.notes == ("40 pairs of two classes; 0 pairs of one class are left out",)  # one image of each class
     assert found.pictures["mixed"]().width == 1080

@@ -21,8 +21,9 @@ Values, notes and pictures go into RUN/evaluation (results.json); with other sou
 
 
 def run(arguments: list[str]) -> None:
-    from automix.evaluation.evaluation import Evaluation, progress_bar, silently
-    from automix.evaluation.subject import open_subject
+    from automix.evaluation.inputs import open_inputs
+    from automix.evaluation.progress import no_progress, progress_bar
+    from automix.evaluation.result import EvaluationResult
     from automix.evaluation.suite import ALL, EVALUATORS, Session, choose, evaluate, write
     from automix.training.hardware import choose_device
 
@@ -43,7 +44,7 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--out", type=str, default=None, help="the folder for values and pictures")
     given = parse(parser, arguments)
     choose(given.on)  # a wrong name is told before a network is built
-    subject = open_subject(
+    subject = open_inputs(
         given.run,
         data=given.data,
         data_root=given.data_root,
@@ -57,11 +58,11 @@ def run(arguments: list[str]) -> None:
         subject,
         batch_size=given.batch_size,
         corrupted=Path(given.corrupted) if given.corrupted else None,
-        track=progress_bar if sys.stdout.isatty() else silently,
+        track=progress_bar if sys.stdout.isatty() else no_progress,
     )
     rows, remarks = [], []
     for name, found in evaluate(session, given.on):
-        if not isinstance(found, Evaluation):
+        if not isinstance(found, EvaluationResult):
             remarks.append(f"{name}: left out, {found}")
             continue
         notes = write(folder, session, name, found)

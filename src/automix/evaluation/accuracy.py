@@ -19,30 +19,31 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from automix.evaluation.evaluation import Evaluation, Track, silently
 from automix.evaluation.plots import BLUE, GRAY, as_image, new_figure
-from automix.evaluation.predictions import Answers, answers_of
+from automix.evaluation.predictions import Predictions, answers_of
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples
 
 SHOWN = 20  # classes in the picture
 LONGEST_NAME = 28  # characters of a class in the picture
 
 
-def accuracy(
+def evaluate_accuracy(
     model: nn.Module,
     samples: Samples,
     *,
-    answers: Answers | None = None,
+    answers: Predictions | None = None,
     batch_size: int = BATCH,
-    track: Track = silently,
-) -> Evaluation:
+    track: Track = no_progress,
+) -> EvaluationResult:
     """Top-1, top-5 and mean per-class accuracy in percent; the picture shows the classes that are worst.
 
     Where `predict_logits` has run already, its `answers` spare a second pass.
     """
     logits, labels = answers_of(model, samples, answers, batch_size=batch_size, track=track)
     answered = logits.argmax(dim=1)
-    by_class = accuracy_by_class(answered, labels, len(samples.classes))
+    by_class = per_class_accuracy(answered, labels, len(samples.classes))
     present = by_class[~by_class.isnan()]
     values = {
         "top1": top_accuracy(logits, labels, 1),
@@ -55,7 +56,7 @@ def accuracy(
     if len(present) < len(by_class):
         notes.append(f"{len(by_class) - len(present)} of {len(by_class)} classes have no images and count nowhere")
     picture = partial(draw_worst_classes, answered, labels, samples.classes)
-    return Evaluation(values, {"accuracy-by-class": picture}, tuple(notes))
+    return EvaluationResult(values, {"accuracy-by-class": picture}, tuple(notes))
 
 
 def top_accuracy(logits: Tensor, labels: Tensor, top: int) -> float:
@@ -64,7 +65,7 @@ def top_accuracy(logits: Tensor, labels: Tensor, top: int) -> float:
     return 100 * (highest == labels.unsqueeze(1)).any(dim=1).double().mean().item()
 
 
-def accuracy_by_class(answered: Tensor, labels: Tensor, classes: int) -> Tensor:
+def per_class_accuracy(answered: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Of each class the images that were given it, in percent, (C,) float64; NaN for a class without images."""
     right = labels[answered == labels]
     return 100 * torch.bincount(right, minlength=classes).double() / torch.bincount(labels, minlength=classes)
@@ -82,7 +83,7 @@ def most_frequent_mistake(answered: Tensor, label: int) -> tuple[int, float]:
 
 def draw_worst_classes(answered: Tensor, labels: Tensor, classes: tuple[str, ...]) -> Image.Image:
     """The accuracy of the worst classes as bars, worst on top, and what they are most often taken for."""
-    by_class = accuracy_by_class(answered, labels, len(classes))
+    by_class = per_class_accuracy(answered, labels, len(classes))
     present = int((~by_class.isnan()).sum())
     worst = by_class.argsort(stable=True)[: min(SHOWN, present)].tolist()  # NaN comes last
     figure, axes = new_figure(9, 1.1 + 0.24 * len(worst))

@@ -31,9 +31,10 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32
 from automix.core.draws import draw_uniform, step_generator
 from automix.core.validation import check_batch, check_classes, check_whole
-from automix.evaluation.evaluation import Evaluation, Track, silently
 from automix.evaluation.plots import GREEN, RED, as_image, new_figure
-from automix.evaluation.predictions import check_answers
+from automix.evaluation.predictions import check_predictions
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples
 from automix.networks.modes import eval_mode
 
@@ -140,7 +141,7 @@ class Example:
     answers: list[int]
 
 
-def attacks(
+def evaluate_attacks(
     model: nn.Module,
     samples: Samples,
     *,
@@ -148,8 +149,8 @@ def attacks(
     steps: int = 20,
     seed: int = 0,
     batch_size: int = BATCH,
-    track: Track = silently,
-) -> Evaluation:
+    track: Track = no_progress,
+) -> EvaluationResult:
     """Errors in percent of all images: clean, after FGSM, and after PGD with `steps` steps of a quarter of `eps`.
 
     `seed` is for the random starts of PGD, which do not depend on the size of the batches.
@@ -174,7 +175,7 @@ def attacks(
         _add_examples(examples, y, torch.stack([x, *attacked]), answers)
     shares = (100 * wrong.double() / len(samples)).tolist()
     values = dict(zip(("clean_error", "fgsm_error", "pgd_error"), shares, strict=True))
-    return Evaluation(
+    return EvaluationResult(
         values,
         {"attacks": lambda: draw_examples(examples, samples.classes, values, eps, steps)},
         _notes(values, len(samples), without_gradient, eps, steps),
@@ -185,7 +186,7 @@ def attacks(
 def _answers(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> Tensor:
     with eval_mode(model):
         logits = model(x)
-    check_answers((logits, y), classes)
+    check_predictions((logits, y), classes)
     return logits.argmax(dim=1)
 
 

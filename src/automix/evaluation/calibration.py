@@ -32,9 +32,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from automix.evaluation.accuracy import top_accuracy
-from automix.evaluation.evaluation import Evaluation, Track, silently
 from automix.evaluation.plots import BLUE, GRAY, ORANGE, RED, as_image, new_figure
-from automix.evaluation.predictions import Answers, answers_of
+from automix.evaluation.predictions import Predictions, answers_of
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples
 
 BINS = 15
@@ -44,14 +45,14 @@ LIGHT_RED, LIGHT_ORANGE = "#f3d6d6", "#f9e4cb"
 FLATTEST, SHARPEST = 1e-3, 1e3  # bounds of 1/T, in units of the logits' spread
 
 
-def calibration(
+def evaluate_calibration(
     model: nn.Module,
     samples: Samples,
     *,
-    answers: Answers | None = None,
+    answers: Predictions | None = None,
     batch_size: int = BATCH,
-    track: Track = silently,
-) -> Evaluation:
+    track: Track = no_progress,
+) -> EvaluationResult:
     """ECE as it is and after temperature scaling, over-confidence, Brier score and NLL; see above for each.
 
     Where `predict_logits` has run already, its `answers` spare a second pass.
@@ -62,7 +63,7 @@ def calibration(
         )
     _torchmetrics()  # before the pass: where it is missing nobody should wait to hear so
     logits, labels = answers_of(model, samples, answers, batch_size=batch_size, track=track)
-    scaled, temperatures = scale_by_other_half(logits, labels)
+    scaled, temperatures = cross_fit_temperature(logits, labels)
     confidence = 100 * confidences(logits).double().mean().item()
     nll, brier = nll_and_brier(logits, labels)
     values = {
@@ -79,7 +80,7 @@ def calibration(
         f"divided by T = {values['temperature']:.2f}\nECE {values['ece_scaled']:.1f} %": reliability(scaled, labels),
     }
     notes = ("temperature, brier (sum over classes, 0 to 2) and nll (nats) are no percentages",)
-    return Evaluation(values, {"reliability": partial(draw_reliability, panels)}, notes)
+    return EvaluationResult(values, {"reliability": partial(draw_reliability, panels)}, notes)
 
 
 def expected_calibration_error(logits: Tensor, labels: Tensor) -> float:
@@ -116,15 +117,15 @@ def nll_and_brier(logits: Tensor, labels: Tensor) -> tuple[float, float]:
 # --- temperature scaling
 
 
-def scale_by_other_half(logits: Tensor, labels: Tensor) -> tuple[Tensor, tuple[float, float]]:
+def cross_fit_temperature(logits: Tensor, labels: Tensor) -> tuple[Tensor, tuple[float, float]]:
     """The logits of each half divided by the temperature of the other one; and the temperatures of both."""
-    first = in_first_half(labels)
+    first = first_half(labels)
     of_first, of_second = (fit_temperature(logits[half], labels[half]) for half in (first, ~first))
     divisors = torch.where(first, of_second, of_first).double()
     return (logits / divisors.unsqueeze(1)).float(), (of_first, of_second)
 
 
-def in_first_half(labels: Tensor) -> Tensor:
+def first_half(labels: Tensor) -> Tensor:
     """Which images belong to the first half, (N,) bool: every other one of each class, in the order of the images."""
     half = torch.empty(len(labels), dtype=torch.bool)
     half[labels.argsort(stable=True)] = torch.arange(len(labels)) % 2 == 0

@@ -52,9 +52,7 @@ def grad_cam(model: nn.Module, x: Tensor, classes: Tensor, layer: int | str = 4)
     return grad_cam_and_logits(model, x, classes, layer)[0]
 
 
-def maps_and_logits(
-    model: nn.Module, x: Tensor, classes: Tensor, method: str, layer: int | str
-) -> tuple[Tensor, Tensor]:
+def class_maps(model: nn.Module, x: Tensor, classes: Tensor, method: str, layer: int | str) -> tuple[Tensor, Tensor]:
     """By `method`, "cam" or "grad_cam"; `layer` is Grad-CAM's."""
     check_choice("method", method, METHODS)
     return cam_and_logits(model, x, classes) if method == "cam" else grad_cam_and_logits(model, x, classes, layer)
@@ -279,7 +277,7 @@ def _check_classes(classes: Tensor, logits: Tensor) -> None:
 # --- to look at ------------------------------------------------------------------------------------------------------
 
 
-def image_sized(maps: Tensor, size: tuple[int, int]) -> Tensor:
+def resize_maps(maps: Tensor, size: tuple[int, int]) -> Tensor:
     """Maps (N, h, w) enlarged to `size` (bicubic), then each scaled to [0, 1] by its own extremes; 0 if constant."""
     if not bool(torch.isfinite(maps).all()):
         raise ValueError("the network's maps are not finite: accepted is a network that gives finite numbers")

@@ -15,9 +15,9 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor, nn
 
 from automix.core.validation import check_range, check_whole
-from automix.evaluation.cam import image_sized, maps_and_logits, overlay
+from automix.evaluation.cam import class_maps, overlay, resize_maps
 from automix.evaluation.mixers import Mixer
-from automix.evaluation.samples import Samples, to_floats
+from automix.evaluation.samples import Samples, to_float
 from automix.networks.modes import eval_mode
 from automix.pictures.grid import FRAME, GAP, INK, MARGIN, PAPER, PENCIL
 
@@ -48,7 +48,7 @@ def cam_panels(
         )
     count = min(count, len(samples) // 2)
     part = next(samples.first(2 * count).parts(2 * count))
-    x, y = to_floats(part.images, next(model.parameters()).device), part.labels
+    x, y = to_float(part.images, next(model.parameters()).device), part.labels
     partner = torch.arange(len(x), device=x.device).roll(-count)  # the first half is paired with the second
     columns = {"image": x[:count], "partner": x[count : 2 * count]}
     shown = {"image": y[:count, None], "partner": y[count : 2 * count, None]}
@@ -79,12 +79,12 @@ def _column(
     """For each of the images `x`, which show the classes `shown` (N, 1 or 2): itself and the maps of its top 2."""
     with eval_mode(model), torch.no_grad():
         likely = model(x).softmax(dim=1).topk(2)
-    maps, _ = maps_and_logits(model, x, likely.indices, method, layer)
-    images, _ = tile_sized(x)
+    maps, _ = class_maps(model, x, likely.indices, method, layer)
+    images, _ = to_tile_size(x)
     names = [name if len(known) > 1 else f"{name}: {classes[known[0]]}" for known in shown.tolist()]
-    tiles = [[Tile(*pair)] for pair in zip(as_pictures(images), names, strict=True)]
+    tiles = [[Tile(*pair)] for pair in zip(to_images(images), names, strict=True)]
     for rank in range(likely.indices.shape[1]):
-        hot = as_pictures(heated(images, image_sized(maps[:, rank], (x.shape[2], x.shape[3]))))
+        hot = to_images(overlay_maps(images, resize_maps(maps[:, rank], (x.shape[2], x.shape[3]))))
         for number, label in enumerate(likely.indices[:, rank].tolist()):
             caption = f"{100 * float(likely.values[number, rank]):.0f} % {classes[label]}"
             tiles[number].append(Tile(hot[number], caption, YES if label in shown[number].tolist() else NO))
@@ -103,7 +103,7 @@ class Tile:
     color: str = INK
 
 
-def tile_sized(images: Tensor) -> tuple[Tensor, float]:
+def to_tile_size(images: Tensor) -> tuple[Tensor, float]:
     """Images (N, 3, S, S), uint8 or in [0, 1], as floats on the CPU of about `SIDE` px, and the factor that took.
 
     Small images are enlarged by a whole factor, so that their pixels stay pixels; large ones are shrunk.
@@ -117,18 +117,18 @@ def tile_sized(images: Tensor) -> tuple[Tensor, float]:
     return small.clamp(0, 1), SIDE / size
 
 
-def heated(images: Tensor, maps: Tensor) -> Tensor:
+def overlay_maps(images: Tensor, maps: Tensor) -> Tensor:
     """Images (N, 3, H, W) under their maps (N, h, w), which take their size."""
     large = F.interpolate(maps.detach().cpu().unsqueeze(1), size=images.shape[-2:], mode="bilinear", antialias=True)
     return overlay(images, large.squeeze(1))
 
 
-def as_pictures(images: Tensor) -> list[Image.Image]:
+def to_images(images: Tensor) -> list[Image.Image]:
     pixels = (images * 255).round().byte().permute(0, 2, 3, 1).numpy()
     return [Image.fromarray(np.ascontiguousarray(image)) for image in pixels]
 
 
-def with_boxes(image: Image.Image, boxes: Iterable[tuple[Tensor, str]]) -> Image.Image:
+def draw_boxes(image: Image.Image, boxes: Iterable[tuple[Tensor, str]]) -> Image.Image:
     """A copy with frames around `boxes` (x0 y0 x1 y1, x1 and y1 exclusive), each in its color."""
     image = image.copy()
     draw = ImageDraw.Draw(image)

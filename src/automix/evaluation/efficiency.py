@@ -43,9 +43,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from automix.core.draws import step_generator
 from automix.core.validation import check_whole
-from automix.evaluation.evaluation import Evaluation, Track, silently
 from automix.evaluation.plots import BLUE, GRAY, as_image, new_figure
-from automix.evaluation.predictions import check_answers
+from automix.evaluation.predictions import check_predictions
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.result import EvaluationResult
 from automix.methods import check_method, create_task
 from automix.networks.modes import eval_mode
 from automix.runs.classifier import WithNormalization
@@ -57,7 +58,7 @@ WARM_UP = 2  # rounds that are not timed
 Step = Callable[[Tensor, Tensor], object]
 
 
-def efficiency(
+def evaluate_efficiency(
     model: nn.Module,
     *,
     num_classes: int,
@@ -67,8 +68,8 @@ def efficiency(
     batch_size: int = 100,
     steps: int = 10,
     seed: int = 0,
-    track: Track = silently,
-) -> Evaluation:
+    track: Track = no_progress,
+) -> EvaluationResult:
     """The cost of `model`, and of training it by `method` as a multiple of training it plainly; `steps` are timed.
 
     Training happens on copies: the model stays as it is.
@@ -89,7 +90,7 @@ def efficiency(
         turns = {"plain": training_step(plain()), "mixing": training_step(task)}
         if share < 1:
             turns["ending"] = training_step(mixing(), progress=1.0)
-        seconds = time_in_turns(turns, *batch(), rounds=steps, track=track)
+        seconds = time_interleaved(turns, *batch(), rounds=steps, track=track)
         del turns, task
         plain_bytes, mixing_bytes = (peak_memory(partial(two_steps, new, batch), device) for new in (plain, mixing))
     against_plain = {turn: statistics.median(ratios(times, seconds["plain"])) for turn, times in seconds.items()}
@@ -109,7 +110,7 @@ def efficiency(
     else:
         values["memory_ratio"] = mixing_bytes / plain_bytes
         notes += [f"plain training held up to {plain_bytes / 1e6:.0f} MB"]
-    return Evaluation(values, {"efficiency": partial(draw_ratios, values, method)}, tuple(notes))
+    return EvaluationResult(values, {"efficiency": partial(draw_ratios, values, method)}, tuple(notes))
 
 
 # --- the classifier
@@ -125,7 +126,7 @@ def count_macs(network: nn.Module, num_classes: int, image_size: int) -> float:
     # Attention as plain matrix products: the counter does not know the fused form that CPUs use.
     with eval_mode(network), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         logits = network(image)
-    check_answers((logits.float().cpu(), torch.zeros(1, dtype=torch.int64)), num_classes)
+    check_predictions((logits.float().cpu(), torch.zeros(1, dtype=torch.int64)), num_classes)
     return counter.get_total_flops() / 2  # it counts the multiplication and the addition
 
 
@@ -170,11 +171,11 @@ def noise(network: nn.Module, num_classes: int, image_size: int, count: int, see
 # --- time
 
 
-def time_in_turns(
-    steps: Mapping[str, Step], x: Tensor, y: Tensor, *, rounds: int, track: Track = silently
+def time_interleaved(
+    steps: Mapping[str, Step], x: Tensor, y: Tensor, *, rounds: int, track: Track = no_progress
 ) -> dict[str, list[float]]:
     """Seconds of each step by round: in every round all of them take their turn, so that they share busy moments."""
-    clock = clock_of(x.device)
+    clock = device_clock(x.device)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in track(range(-WARM_UP, rounds), WARM_UP + rounds, "timing training steps"):
         for name, step in steps.items():
@@ -191,7 +192,7 @@ def ratios(seconds: list[float], plain: list[float]) -> list[float]:
     return [ours / theirs for ours, theirs in zip(seconds, plain, strict=True)]
 
 
-def clock_of(device: torch.device) -> Callable[[], float]:
+def device_clock(device: torch.device) -> Callable[[], float]:
     """The time in seconds at which everything asked of the device so far is done."""
 
     def cuda_clock() -> float:

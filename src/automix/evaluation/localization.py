@@ -33,11 +33,12 @@ from torch import Tensor, nn
 
 from automix.core.validation import check_choice, check_whole
 from automix.data.image_set import ImageSet
-from automix.evaluation.cam import METHODS, image_sized, maps_and_logits
-from automix.evaluation.cam_panels import Tile, as_pictures, heated, tile_grid, tile_sized, with_boxes
-from automix.evaluation.evaluation import Evaluation, Track, silently
+from automix.evaluation.cam import METHODS, class_maps, resize_maps
+from automix.evaluation.cam_panels import Tile, draw_boxes, overlay_maps, tile_grid, to_images, to_tile_size
 from automix.evaluation.plots import BLUE, GREEN, ORANGE, as_image, new_figure
-from automix.evaluation.samples import BATCH, Samples, to_floats
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.result import EvaluationResult
+from automix.evaluation.samples import BATCH, Samples, to_float
 from automix.networks.modes import eval_mode
 
 DELTAS = (0.3, 0.5, 0.7)
@@ -47,15 +48,15 @@ SHOWN = 8  # images in the panel
 TRUE_BOX, FOUND_BOX = "#20d040", "#ff3030"
 
 
-def localization(
+def evaluate_localization(
     model: nn.Module,
     samples: Samples,
     *,
     method: str = "cam",
     layer: int | str = 4,
     batch_size: int = BATCH,
-    track: Track = silently,
-) -> Evaluation:
+    track: Track = no_progress,
+) -> EvaluationResult:
     """MaxBoxAccV2 (`max_box_acc`, percent), its three parts, and the top-1 localization accuracy.
 
     `method` is "cam", or "grad_cam" at `layer` for networks that have no CAM (see evaluation/cam.py).
@@ -80,7 +81,7 @@ def localization(
     if len(examples.boxes):
         level = int(counts.accuracy()[1].argmax())
         pictures["localization_panel"] = partial(draw_panel, examples, samples.classes, level)
-    return Evaluation(counts.values(), pictures, counts.notes())
+    return EvaluationResult(counts.values(), pictures, counts.notes())
 
 
 # --- from maps to boxes ----------------------------------------------------------------------------------------------
@@ -246,10 +247,10 @@ def _look(model: nn.Module, part: ImageSet, method: str, layer: int | str) -> Se
     images, labels, boxes = part.images[there], part.labels[there], part.boxes[there]
     if len(images) == 0:
         return Seen(images, labels, boxes, images[:, 0].float(), labels.bool())
-    x = to_floats(images, next(model.parameters()).device)
-    maps, logits = maps_and_logits(model, x, labels.unsqueeze(1), method, layer)
+    x = to_float(images, next(model.parameters()).device)
+    maps, logits = class_maps(model, x, labels.unsqueeze(1), method, layer)
     right = logits.argmax(dim=1).cpu() == labels
-    return Seen(images, labels, boxes, image_sized(maps[:, 0], (x.shape[2], x.shape[3])).cpu(), right)
+    return Seen(images, labels, boxes, resize_maps(maps[:, 0], (x.shape[2], x.shape[3])).cpu(), right)
 
 
 class _Counts:
@@ -307,12 +308,12 @@ def draw_curve(accuracy: Tensor) -> Image.Image:
 def draw_panel(seen: Seen, classes: tuple[str, ...], level: int) -> Image.Image:
     """Images and their heat maps, the true box in green, the best one found at threshold `level` / 255 in red."""
     ious, found = (tensor[:, level] for tensor in best_boxes(seen.maps, seen.boxes))
-    images, scale = tile_sized(seen.images)
-    plain, hot = as_pictures(images), as_pictures(heated(images, seen.maps))
+    images, scale = to_tile_size(seen.images)
+    plain, hot = to_images(images), to_images(overlay_maps(images, seen.maps))
     rows: list[list[Tile]] = [[], []]
     for number, label in enumerate(seen.labels.tolist()):
         true, best = (seen.boxes[number] * scale, TRUE_BOX), (found[number] * scale, FOUND_BOX)
-        rows[0].append(Tile(with_boxes(plain[number], [true]), classes[label]))
-        rows[1].append(Tile(with_boxes(hot[number], [true, best]), f"IoU {ious[number]:.2f}"))
+        rows[0].append(Tile(draw_boxes(plain[number], [true]), classes[label]))
+        rows[1].append(Tile(draw_boxes(hot[number], [true, best]), f"IoU {ious[number]:.2f}"))
     note = f"green: the true box; red: the box found at threshold {level / LEVELS:.2f}, the best for IoU 0.5"
     return tile_grid(rows, ["image", "map of\nits class"], note=note)

@@ -26,10 +26,11 @@ from torch import Tensor, nn
 from automix.core.draws import step_generator
 from automix.core.target import MixedTarget
 from automix.core.validation import check_whole
-from automix.evaluation.evaluation import Evaluation, Track, silently
 from automix.evaluation.mixers import Mixer
 from automix.evaluation.plots import as_image, new_figure
-from automix.evaluation.predictions import check_answers
+from automix.evaluation.predictions import check_predictions
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples
 from automix.methods.automix.diagnostics import found
 from automix.networks.modes import eval_mode
@@ -52,7 +53,7 @@ class Curve:
         return sum(inside) / len(inside)
 
 
-def mixed_accuracy(
+def evaluate_mixed(
     model: nn.Module,
     samples: Samples,
     mixers: Mapping[str, Mixer],
@@ -60,8 +61,8 @@ def mixed_accuracy(
     lams: Sequence[float] = LAMS,
     seed: int = 0,
     batch_size: int = BATCH,
-    track: Track = silently,
-) -> Evaluation:
+    track: Track = no_progress,
+) -> EvaluationResult:
     """Top-1 and top-2 on the samples of each of `mixers`, averaged over 0 < lam < 1, and top-2 at lam 0.5.
 
     Who is mixed with whom depends on `seed` and `batch_size`. Whole curves are in the picture and in `mixed_curves`.
@@ -74,7 +75,7 @@ def mixed_accuracy(
             values[f"{name}_top2_at_0.5"] = curve.top2[curve.lams.index(0.5)]
     pairs = next(iter(curves.values())).pairs
     note = f"{pairs} pairs of two classes; {len(samples) - pairs} pairs of one class are left out"
-    return Evaluation(values, {"mixed": lambda: draw_curves(curves)}, (note,))
+    return EvaluationResult(values, {"mixed": lambda: draw_curves(curves)}, (note,))
 
 
 def mixed_curves(
@@ -85,7 +86,7 @@ def mixed_curves(
     lams: Sequence[float] = LAMS,
     seed: int = 0,
     batch_size: int = BATCH,
-    track: Track = silently,
+    track: Track = no_progress,
 ) -> dict[str, Curve]:
     """For each of `mixers`, the accuracies at each of `lams`, in increasing order."""
     lams = sorted(set(lams))
@@ -98,7 +99,7 @@ def mixed_curves(
     for name, place, pixels, target in track(steps, total, "mixed samples"):
         with torch.no_grad(), eval_mode(model):
             logits = model(pixels)
-        check_answers((logits, target.y_a), len(samples.classes))
+        check_predictions((logits, target.y_a), len(samples.classes))
         top1, top2 = found(logits, target)
         hits[name][place] += torch.stack([top1.sum(), top2.sum()]).cpu()
         pairs += len(top1)

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.validation import check_classes, check_whole
-from automix.evaluation.evaluation import Track, silently
-from automix.evaluation.samples import BATCH, Samples, to_floats
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.samples import BATCH, Samples, to_float
 from automix.networks.modes import eval_mode
 
-Answers: TypeAlias = tuple[Tensor, Tensor]
+Predictions: TypeAlias = tuple[Tensor, Tensor]
 """Logits (N, C) float32 and labels (N,), both on the CPU."""
 
 
 def predict_logits(
-    model: nn.Module, samples: Samples, *, batch_size: int = BATCH, track: Track = silently
+    model: nn.Module, samples: Samples, *, batch_size: int = BATCH, track: Track = no_progress
 ) -> tuple[Tensor, Tensor]:
     """Logits (N, C) float32 and labels (N,), both on the CPU, in the order of the images.
 
@@ -29,14 +29,14 @@ def predict_logits(
     answers, labels = [], []
     with eval_mode(model), torch.no_grad():
         for part in track(samples.parts(batch_size), math.ceil(len(samples) / batch_size), "asking the classifier"):
-            logits = model(to_floats(part.images, weight.device).to(weight.dtype)).float().cpu()
-            check_answers((logits, part.labels), len(samples.classes))
+            logits = model(to_float(part.images, weight.device).to(weight.dtype)).float().cpu()
+            check_predictions((logits, part.labels), len(samples.classes))
             answers.append(logits)
             labels.append(part.labels)
     return torch.cat(answers), torch.cat(labels)
 
 
-def check_answers(answers: Answers, num_classes: int) -> None:
+def check_predictions(answers: Predictions, num_classes: int) -> None:
     """Raise a ValueError of one line unless there is a finite number for every class and a label for every image."""
     logits, labels = answers
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:
@@ -54,10 +54,10 @@ def check_answers(answers: Answers, num_classes: int) -> None:
 
 
 def answers_of(
-    model: nn.Module, samples: Samples, answers: Answers | None, *, batch_size: int, track: Track
+    model: nn.Module, samples: Samples, answers: Predictions | None, *, batch_size: int, track: Track
 ) -> tuple[Tensor, Tensor]:
     """`answers`, checked, or where there are none yet the model's."""
     if answers is None:
         return predict_logits(model, samples, batch_size=batch_size, track=track)
-    check_answers(answers, len(samples.classes))
+    check_predictions(answers, len(samples.classes))
     return answers

@@ -51,7 +51,7 @@ class Samples:
     def batches(self, batch_size: int = BATCH, device: torch.device | str = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
         """Pixels (N, 3, S, S) float32 in [0, 1], and labels (N,)."""
         for part in self.parts(batch_size):
-            yield to_floats(part.images, device), part.labels.to(device)
+            yield to_float(part.images, device), part.labels.to(device)
 
     def take(self, positions: Tensor) -> "Samples":
         """The images at `positions`, in that order."""
@@ -101,6 +101,6 @@ class _Chosen:
         return self.source.name_of(int(self.positions[index]))
 
 
-def to_floats(images: Tensor, device: torch.device | str = "cpu") -> Tensor:
+def to_float(images: Tensor, device: torch.device | str = "cpu") -> Tensor:
     """Images of values 0 to 255 as float32 in [0, 1]."""
     return images.to(device).contiguous(memory_format=torch.channels_last).div(255)

@@ -12,20 +12,21 @@ from torch import Tensor
 from automix._version import __version__
 from automix.core.files import write_atomically, write_text
 from automix.core.validation import unknown_name
-from automix.evaluation.accuracy import accuracy
-from automix.evaluation.attacks import attacks
-from automix.evaluation.calibration import calibration
+from automix.evaluation.accuracy import evaluate_accuracy
+from automix.evaluation.attacks import evaluate_attacks
+from automix.evaluation.calibration import evaluate_calibration
 from automix.evaluation.cam import cam
 from automix.evaluation.cam_panels import cam_panels
-from automix.evaluation.corruptions.evaluator import corruptions
-from automix.evaluation.efficiency import efficiency
-from automix.evaluation.evaluation import Evaluation, Track, silently
-from automix.evaluation.localization import localization
-from automix.evaluation.mixed import mixed_accuracy
+from automix.evaluation.corruptions.accuracy import evaluate_corruptions
+from automix.evaluation.efficiency import evaluate_efficiency
+from automix.evaluation.inputs import EvaluationInputs
+from automix.evaluation.localization import evaluate_localization
+from automix.evaluation.mixed import evaluate_mixed
 from automix.evaluation.mixers import Mixer, method_mixer, task_mixer
 from automix.evaluation.plots import NoPlotsError
 from automix.evaluation.predictions import predict_logits
-from automix.evaluation.subject import Subject
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.result import EvaluationResult
 from automix.training.build import method_options
 
 RESULTS = "results.json"
@@ -38,10 +39,10 @@ COMPARED = ("mixup", "cutmix")  # the mixers beside the run's own
 class Session:
     """What the evaluators of one call share."""
 
-    subject: Subject
+    subject: EvaluationInputs
     batch_size: int = 100
     corrupted: Path | None = None  # a folder in the layout of CIFAR-C or ImageNet-C
-    track: Track = silently
+    track: Track = no_progress
 
     @property
     def given(self) -> tuple[Any, Any]:
@@ -86,37 +87,37 @@ def _has_cam(session: Session) -> bool:
     return True
 
 
-def _accuracy(session: Session) -> Evaluation:
-    return accuracy(*session.given, answers=session.answers)
+def _accuracy(session: Session) -> EvaluationResult:
+    return evaluate_accuracy(*session.given, answers=session.answers)
 
 
-def _calibration(session: Session) -> Evaluation:
-    return calibration(*session.given, answers=session.answers)
+def _calibration(session: Session) -> EvaluationResult:
+    return evaluate_calibration(*session.given, answers=session.answers)
 
 
-def _corruptions(session: Session) -> Evaluation:
-    return corruptions(*session.given, folder=session.corrupted, **session.common)
+def _corruptions(session: Session) -> EvaluationResult:
+    return evaluate_corruptions(*session.given, folder=session.corrupted, **session.common)
 
 
-def _attacks(session: Session) -> Evaluation:
-    return attacks(*session.given, **session.common)
+def _attacks(session: Session) -> EvaluationResult:
+    return evaluate_attacks(*session.given, **session.common)
 
 
-def _mixed(session: Session) -> Evaluation:
-    found = mixed_accuracy(*session.given, session.mixers, **session.common)
+def _mixed(session: Session) -> EvaluationResult:
+    found = evaluate_mixed(*session.given, session.mixers, **session.common)
     panels = {"cam-panels": lambda: cam_panels(*session.given, session.mixers)} if _has_cam(session) else {}
-    return Evaluation(found.values, {**found.pictures, **panels}, found.notes)
+    return EvaluationResult(found.values, {**found.pictures, **panels}, found.notes)
 
 
-def _localization(session: Session) -> Evaluation:
-    return localization(*session.given, **session.common)
+def _localization(session: Session) -> EvaluationResult:
+    return evaluate_localization(*session.given, **session.common)
 
 
-def _efficiency(session: Session) -> Evaluation:
+def _efficiency(session: Session) -> EvaluationResult:
     """Of the run's method on the run's network; of AutoMix on any other network."""
     config = session.subject.config
     method, options = ("automix", {}) if config is None else (config.method, method_options(config))
-    return efficiency(
+    return evaluate_efficiency(
         session.subject.classifier.model,
         method=method,
         method_options=options,
@@ -131,7 +132,7 @@ class Evaluator:
     """`of` evaluates; `needs` says in a few words what the subject lacks for it, or nothing."""
 
     about: str
-    of: Callable[[Session], Evaluation]
+    of: Callable[[Session], EvaluationResult]
     needs: Callable[[Session], str] = lambda session: ""
 
 
@@ -154,7 +155,7 @@ def choose(names: Sequence[str]) -> list[str]:
     return [name for name in EVALUATORS if ALL in names or name in names]
 
 
-def evaluate(session: Session, names: Sequence[str]) -> Iterator[tuple[str, Evaluation | str]]:
+def evaluate(session: Session, names: Sequence[str]) -> Iterator[tuple[str, EvaluationResult | str]]:
     """Each evaluation with its name, one after the other.
 
     With "all", those that the subject is not made for are passed over, with a line that says why in place of values.
@@ -167,7 +168,7 @@ def evaluate(session: Session, names: Sequence[str]) -> Iterator[tuple[str, Eval
             yield name, evaluator.of(session)
 
 
-def write(folder: Path, session: Session, name: str, found: Evaluation) -> tuple[str, ...]:
+def write(folder: Path, session: Session, name: str, found: EvaluationResult) -> tuple[str, ...]:
     """The pictures into `folder`, and the values into its results.json beside those of other evaluators.
 
     Each entry says on what it was measured, since a later call may use other images or weights. Returns the notes, with

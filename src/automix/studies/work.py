@@ -58,21 +58,21 @@ def measure(job: Job, network: Network) -> None:
     """Run the evaluators that are missing, and write their values and pictures into the run folder."""
     if not (names := missing(job, network)):
         return
-    from automix.evaluation.evaluation import Evaluation
-    from automix.evaluation.subject import open_subject
+    from automix.evaluation.inputs import open_inputs
+    from automix.evaluation.result import EvaluationResult
     from automix.evaluation.suite import Session, evaluate, write
     from automix.runs.classifier import WithNormalization
     from automix.training.hardware import choose_device
     from automix.training.load import load_task
 
     device = choose_device(job.values["device"])
-    subject = open_subject(str(job.folder), device=device, data_root=job.values["data_root"])
+    subject = open_inputs(str(job.folder), device=device, data_root=job.values["data_root"])
     if network == "student" and has_teacher(job.folder):
         task, card, _ = load_task(job.folder)
         subject = replace(subject, classifier=WithNormalization(task.student, card).to(device).eval())
     session = Session(subject, corrupted=corrupted_images(job))
     for name, found in evaluate(session, names):
-        if isinstance(found, Evaluation):
+        if isinstance(found, EvaluationResult):
             write(results_folder(job.folder, network), session, name, found)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from automix.core.validation import unknown_name
 from automix.evaluation.corruptions import blur, digital, noise, spatter, weather
-from automix.evaluation.corruptions.severities import NAMES, STRONGEST, table_for
+from automix.evaluation.corruptions.severities import NAMES, STRONGEST, severity_table
 
 SMALLEST = 8  # px: smaller images have no room for the neighbors that some corruptions look at
 
@@ -32,7 +32,7 @@ def corrupt(images: Tensor, name: str, severity: int, *, generator: torch.Genera
         )
     if severity == 0 or len(images) == 0:
         return images.clone()
-    _, table = table_for(min(images.shape[2:]))
+    _, table = severity_table(min(images.shape[2:]))
     pixels = CORRUPTIONS[name](images / 255, generator, *table[name][severity - 1])
     return (pixels.clamp(0, 1) * 255 + 1e-3).floor().byte()  # a float may be a little below its whole number
 

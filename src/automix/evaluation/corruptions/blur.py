@@ -7,13 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automix.core.draws import draw_uniform
-from automix.evaluation.corruptions.lines import gaussian_blur_lines, mirrored, zoom_lines
+from automix.evaluation.corruptions.separable import gaussian_filter, mirror_index, zoom_center
 
 FAINTEST = 1e-5  # weights of a smear below this are left out: they move no pixel by half a step of 256
 
 
 def gaussian_blur(x: Tensor, generator: torch.Generator, sigma: float) -> Tensor:
-    return gaussian_blur_lines(x, sigma)
+    return gaussian_filter(x, sigma)
 
 
 # --- defocus ---------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def convolve(images: Tensor, kernel: Tensor) -> Tensor:
     """Each channel by a kernel of odd sides; beyond the border is the mirror image, the edge itself once (OpenCV)."""
     reach = kernel.shape[0] // 2
     height, width = images.shape[-2:]
-    down, across = (mirrored(torch.arange(-reach, n + reach), n, edge_twice=False) for n in (height, width))
+    down, across = (mirror_index(torch.arange(-reach, n + reach), n, repeat_edge=False) for n in (height, width))
     padded = images[..., down.to(images.device), :][..., across.to(images.device)]
     out = F.conv2d(padded.reshape(-1, 1, *padded.shape[-2:]), kernel.to(images)[None, None])
     return out.view(images.shape)
@@ -60,13 +60,13 @@ def glass_blur(x: Tensor, generator: torch.Generator, sigma: float, reach: int, 
     and the other keeps it. The published files were made so, and this does the same.
     """
     height, width = x.shape[-2:]
-    pixels = (gaussian_blur_lines(x, sigma) * 255 + 1e-3).floor() / 255
+    pixels = (gaussian_filter(x, sigma) * 255 + 1e-3).floor() / 255
     for _ in range(rounds):
         drawn = draw_uniform(x, (2, len(x), height, width), generator)
         down, across = (drawn * 2 * reach).long() - reach  # from -reach to reach - 1
         source = sources(down, across, reach)
         pixels = pixels.flatten(2).gather(2, source.unsqueeze(1).expand(-1, 3, -1)).view(x.shape)
-    return gaussian_blur_lines(pixels, sigma)
+    return gaussian_filter(pixels, sigma)
 
 
 def sources(down: Tensor, across: Tensor, reach: int) -> Tensor:
@@ -122,5 +122,5 @@ def zoom_blur(x: Tensor, generator: torch.Generator, count: int, step: float) ->
     """The mean of the image and of `count` enlargements of its middle, by 1, 1 + step, 1 + 2 step, ..."""
     total = x.clone()
     for number in range(count):
-        total += zoom_lines(x, 1 + number * step)
+        total += zoom_center(x, 1 + number * step)
     return total / (count + 1)

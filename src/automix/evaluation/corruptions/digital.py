@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from automix.core.draws import draw_uniform
-from automix.evaluation.corruptions.lines import box_matrix, gaussian_blur_lines
+from automix.evaluation.corruptions.separable import box_matrix, gaussian_filter
 
 
 def brightness(x: Tensor, generator: torch.Generator, added: float) -> Tensor:
@@ -74,10 +74,10 @@ def elastic_transform(x: Tensor, generator: torch.Generator, amount: float, sigm
     corners = draw_uniform(x, (len(x), 3, 2), generator) * 2 - 1
     places = torch.stack([*torch.meshgrid(across, down, indexing="xy"), torch.ones_like(x[0, 0])], dim=-1)
     moved = places @ affine_back(corners * jitter * side, height, width).unsqueeze(1)  # (N, H, W, 2), x before y
-    bent = sample(x, moved, edge_twice=False)
+    bent = sample(x, moved, repeat_edge=False)
     field = draw_uniform(x, (len(x), 2, height, width), generator) * 2 - 1
-    field = gaussian_blur_lines(field, sigma * side, mirror=True, truncate=3.0) * (amount * side)
-    return sample(bent, places[..., :2] + field.permute(0, 2, 3, 1), edge_twice=True)
+    field = gaussian_filter(field, sigma * side, mirror=True, truncate=3.0) * (amount * side)
+    return sample(bent, places[..., :2] + field.permute(0, 2, 3, 1), repeat_edge=True)
 
 
 def affine_back(shift: Tensor, height: int, width: int) -> Tensor:
@@ -89,11 +89,11 @@ def affine_back(shift: Tensor, height: int, width: int) -> Tensor:
     return torch.linalg.solve(after, points.expand(len(shift), -1, -1))
 
 
-def sample(x: Tensor, places: Tensor, *, edge_twice: bool) -> Tensor:
-    """Bilinear, at `places` (N, H, W, 2) in pixels; beyond the border is the mirror image, see lines.mirrored."""
+def sample(x: Tensor, places: Tensor, *, repeat_edge: bool) -> Tensor:
+    """Bilinear, at `places` (N, H, W, 2) in pixels; beyond the border is the mirror image, see lines.mirror_index."""
     size = torch.tensor([x.shape[-1], x.shape[-2]], device=x.device, dtype=x.dtype)
-    grid = (2 * places + 1) / size - 1 if edge_twice else 2 * places / (size - 1) - 1
-    return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=not edge_twice)
+    grid = (2 * places + 1) / size - 1 if repeat_edge else 2 * places / (size - 1) - 1
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=not repeat_edge)
 
 
 def _rounded(pixels: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from automix.core.draws import step_generator
 from automix.core.files import write_atomically
 from automix.evaluation.corruptions.apply import SMALLEST, check_names, corrupt
 from automix.evaluation.corruptions.severities import NAMES, STRONGEST
-from automix.evaluation.evaluation import Track, silently
+from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.samples import Samples
 
 PART = 100  # images that share a generator, whatever the batch size
@@ -33,7 +33,7 @@ def check_samples(samples: Samples) -> None:
 
 
 def write_cifar_c(
-    samples: Samples, folder: Path | str, names: Sequence[str] | None = None, *, track: Track = silently
+    samples: Samples, folder: Path | str, names: Sequence[str] | None = None, *, track: Track = no_progress
 ) -> Path:
     """`samples` corrupted, in the layout of CIFAR-10-C: <name>.npy for each of `names` (all 19), and labels.npy.
 

@@ -128,7 +128,7 @@ IMAGENET: dict[str, Levels] = {
 }
 
 
-def table_for(side: int) -> tuple[str, dict[str, Levels]]:
+def severity_table(side: int) -> tuple[str, dict[str, Levels]]:
     """The benchmark whose strengths are meant for images with this short side, and these strengths.
 
     Most are in pixels, and a blur of 6 px leaves nothing of an image of 64.

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automix.evaluation.corruptions.blur import convolve
-from automix.evaluation.corruptions.lines import gaussian_blur_lines
 from automix.evaluation.corruptions.noise import normal
+from automix.evaluation.corruptions.separable import gaussian_filter
 
 WATER = (175 / 255, 238 / 255, 238 / 255)  # pale turquoise
 MUD = (63 / 255, 42 / 255, 20 / 255)
@@ -29,9 +29,9 @@ def spatter(
 
     Distances to an edge are exact, those of OpenCV 2 % off. An image without a drop stays, the original divides by 0.
     """
-    liquid = gaussian_blur_lines(mean + spread * normal(x, (len(x), 1, *x.shape[-2:]), generator), sigma)
+    liquid = gaussian_filter(mean + spread * normal(x, (len(x), 1, *x.shape[-2:]), generator), sigma)
     if mud:
-        cover = gaussian_blur_lines((liquid > threshold).to(x), strength)
+        cover = gaussian_filter((liquid > threshold).to(x), strength)
         cover = torch.where(cover < 0.8, 0, cover)
         return torch.lerp(x, _color(MUD, x), cover)
     depth = (torch.where(liquid < threshold, 0, liquid) * 255).floor() % 256  # as bytes, which start again after 255
@@ -42,13 +42,13 @@ def spatter(
 
 def _relief(depth: Tensor) -> Tensor:
     """How light falls on drops of this depth (N, 1, H, W), values to 255: their slope, by the distance to an edge."""
-    distance = distance_to(edges(depth))
-    levels = equalized((mean_of_nine(distance) + 1e-3).floor())
+    distance = distance_transform(edges(depth))
+    levels = equalize_histogram((box_blur(distance) + 1e-3).floor())
     lit = convolve(levels, torch.tensor(RELIEF)).clamp(0, 255)
-    return mean_of_nine(lit).round()
+    return box_blur(lit).round()
 
 
-def mean_of_nine(images: Tensor) -> Tensor:
+def box_blur(images: Tensor) -> Tensor:
     return convolve(images, torch.full((3, 3), 1 / 9, dtype=torch.float64))
 
 
@@ -85,7 +85,7 @@ def _crest(steepness: Tensor, across: Tensor, down: Tensor) -> Tensor:
     return torch.where(flat, level, torch.where(steep, upright, aslant))
 
 
-def distance_to(marked: Tensor) -> Tensor:
+def distance_transform(marked: Tensor) -> Tensor:
     """The distance in pixels of every place to the next `marked` one (N, 1, H, W), at most FARTHEST."""
     squares = torch.where(marked, 0.0, float(FARTHEST**2))
     for dim in (2, 3):
@@ -100,7 +100,7 @@ def distance_to(marked: Tensor) -> Tensor:
     return squares.sqrt()
 
 
-def equalized(levels: Tensor) -> Tensor:
+def equalize_histogram(levels: Tensor) -> Tensor:
     """Whole values 0 to 255 (N, 1, H, W) with a level histogram, as OpenCV's: the smallest one becomes 0."""
     value = levels.long().flatten(1)
     counts = value.new_zeros(len(value), 256).scatter_add_(1, value, torch.ones_like(value))

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from automix.core.draws import draw_uniform, step_generator
 from automix.evaluation.corruptions.blur import smear
-from automix.evaluation.corruptions.lines import zoom_lines
 from automix.evaluation.corruptions.noise import normal
+from automix.evaluation.corruptions.separable import zoom_center
 
 GRAY = (0.299, 0.587, 0.114)  # shares of red, green and blue
 FROST_SIDE, FROSTS = 512, 5  # px of each drawn sheet of ice, and how many
@@ -29,7 +29,7 @@ def snow(
     kept: float,
 ) -> Tensor:
     """Flakes: noise, enlarged, its peaks smeared in a steep direction; they fall over a paler image, twice."""
-    flakes = zoom_lines(mean + spread * normal(x, (len(x), 1, *x.shape[-2:]), generator), zoom)
+    flakes = zoom_center(mean + spread * normal(x, (len(x), 1, *x.shape[-2:]), generator), zoom)
     flakes = (torch.where(flakes < threshold, 0, flakes).clamp(0, 1) * 255).floor() / 255
     angle = -135 + 90 * draw_uniform(x, (len(x),), generator)
     flakes = smear(flakes, angle, radius, sigma)
@@ -77,10 +77,10 @@ def plasma(x: Tensor, side: int, decay: float, generator: torch.Generator) -> Te
 def frost(x: Tensor, generator: torch.Generator, image: float, ice: float, scale: float) -> Tensor:
     """`image` times the image and `ice` times a random cut of a sheet of ice at `scale`.
 
-    The original cuts from five photographs of frosted glass. These are drawn (see `sheets_of_ice`): the weights are the
-    published ones, the texture is not.
+    The original cuts from five photographs of frosted glass. These are drawn (see `frost_textures`): the weights are
+    the published ones, the texture is not.
     """
-    sheets = sheets_of_ice(scale).to(x)
+    sheets = frost_textures(scale).to(x)
     side = sheets.shape[-1]
     drawn = draw_uniform(x, (3, len(x)), generator)
     which, top, left = (drawn * torch.tensor([FROSTS, side, side]).to(x).unsqueeze(1)).long()
@@ -91,11 +91,11 @@ def frost(x: Tensor, generator: torch.Generator, image: float, ice: float, scale
 
 
 @lru_cache(maxsize=4)
-def sheets_of_ice(scale: float) -> Tensor:
+def frost_textures(scale: float) -> Tensor:
     """(FROSTS, 3, S, S) in [0, 1], always the same ones; `scale` 1 is FROST_SIDE pixels."""
     if scale == 1:
         return _draw_ice(step_generator(0, 0, stream="frost"))
-    return F.interpolate(sheets_of_ice(1), size=round(FROST_SIDE * scale), mode="area")
+    return F.interpolate(frost_textures(1), size=round(FROST_SIDE * scale), mode="area")
 
 
 def _draw_ice(generator: torch.Generator) -> Tensor:

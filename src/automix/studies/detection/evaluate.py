@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from automix.evaluation.evaluation import Evaluation, Track, silently
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.result import EvaluationResult
 from automix.networks.modes import eval_mode
 from automix.studies.detection.data import DetectionSet, Objects
 from automix.studies.detection.pictures import draw_detections
@@ -28,8 +29,8 @@ Found = dict[str, Tensor]  # boxes (M, 4), labels (M,) from 0, scores (M,)
 
 
 def evaluate_detector(
-    detector: nn.Module, data: DetectionSet, *, batch_size: int = BATCH, track: Track = silently
-) -> Evaluation:
+    detector: nn.Module, data: DetectionSet, *, batch_size: int = BATCH, track: Track = no_progress
+) -> EvaluationResult:
     """mAP, AP50 and AP75 in percent over all images of `data`, and a picture of the first detections."""
     metric = new_metric()
     shown: list[Found] = []
@@ -45,7 +46,7 @@ def evaluate_detector(
         images = [data.read(i) for i in range(len(shown))]
         return draw_detections(images, shown, data.objects[: len(shown)], data.classes)
 
-    return Evaluation(summarize(metric), {"detections": picture})
+    return EvaluationResult(summarize(metric), {"detections": picture})
 
 
 @torch.no_grad()

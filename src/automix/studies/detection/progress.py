@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from automix.evaluation.evaluation import Item, progress_bar, silently
+from automix.evaluation.progress import Item, no_progress, progress_bar
 from automix.training.log import keep_until
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Report:
         self.console.print(f"step {run.step:{len(str(steps))}d}/{steps}  {_numbers(means)}  {left} left")
 
     def track(self, items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
-        return silently(items, total, what)
+        return no_progress(items, total, what)
 
     def end(self, results: dict[str, Any], folder: Path) -> None:
         shown = "  ".join(f"{name} {results[name]:.2f} %" for name in ("mAP", "AP50", "AP75"))

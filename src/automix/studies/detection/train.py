@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from automix.core.draws import step_seed
 from automix.data.batch_plan import BatchPlan
-from automix.evaluation.evaluation import Evaluation
+from automix.evaluation.result import EvaluationResult
 from automix.runs.checkpoint import DAMAGED, PREVIOUS, load_checkpoint, save_checkpoint
 from automix.runs.checkpoint import NAME as CHECKPOINT
 from automix.runs.folder import check_resumable
@@ -184,7 +184,9 @@ def to_target(objects: Objects, device: torch.device) -> dict[str, Tensor]:
     return {"boxes": objects.boxes[used].to(device), "labels": (objects.labels[used] + 1).to(device)}
 
 
-def write_results(folder: Path, config: DetectConfig, evaluation: Evaluation, about: dict[str, Any]) -> dict[str, Any]:
+def write_results(
+    folder: Path, config: DetectConfig, evaluation: EvaluationResult, about: dict[str, Any]
+) -> dict[str, Any]:
     """results.json and detections.png in the run folder; returns what the former says."""
     chosen = {name: getattr(config, name) for name in ("data", "backbone", "kind", "recipe", "seed")}
     results = {**chosen, **about, **evaluation.values}

@@ -8,8 +8,8 @@ from torch import nn
 
 from automix.core.errors import one_line
 from automix.data.shapes import CLASSES, draw_shapes
+from automix.evaluation.inputs import find_config, open_test_set, pretrained_card
 from automix.evaluation.samples import Samples
-from automix.evaluation.subject import card_of_timms, config_of, open_test_set
 from automix.networks.create import create_model
 from automix.runs.checkpoint import has_checkpoint
 from automix.runs.classifier import Card, load_classifier
@@ -76,7 +76,7 @@ def _from_path(path: Path) -> Explorer:
 
 
 def _by_name(name: str, weights: str | None, untrained: bool) -> Explorer:
-    card = card_of_timms(name)
+    card = pretrained_card(name)
     model, notes = _network(name, len(card.classes), card.image_size, weights, untrained)
     return Explorer(name, replace(card, classes=_class_names(card)), (), {"classifier": model.eval()}, notes=notes)
 
@@ -118,7 +118,7 @@ def _class_names(card: Card) -> tuple[str, ...]:
 
 def _with_examples(opened: Explorer, source: str | None, data: str | None, data_root: str | None) -> Explorer:
     """With test images to choose from; data that is not on this machine is missed only where it was asked for."""
-    config = config_of(Path(source)) if source is not None else None
+    config = find_config(Path(source)) if source is not None else None
     if data is None and config is None and "data" not in opened.card.facts:
         return replace(opened, examples=_shapes(opened.card.image_size))
     try:

@@ -24,7 +24,7 @@ from automix.core.errors import one_line
 from automix.core.target import Mixed
 from automix.core.validation import check_range
 from automix.data.image_set import resize_and_crop
-from automix.evaluation.cam import image_sized, maps_and_logits
+from automix.evaluation.cam import class_maps, resize_maps
 from automix.methods import check_method, create_task, methods
 from automix.methods.automix.task import AutoMix
 from automix.networks.modes import eval_mode
@@ -207,13 +207,13 @@ class Explorer:
     def _with_maps(self, name: str, network: nn.Module, x: Tensor, way: str, layer: int) -> Answer:
         if way == "cam":  # of all classes, from the pass that tells which of them count
             every = torch.arange(len(self.classes)).unsqueeze(0)
-            maps, logits = maps_and_logits(network, x, every, way, layer)
+            maps, logits = class_maps(network, x, every, way, layer)
             answer = _answer(name, logits[0])
             maps = maps[0, list(answer.classes)]
         else:
             answer = _answer(name, self._logits(network, x)[0])
-            maps = maps_and_logits(network, x, torch.tensor([answer.classes]), way, layer)[0][0]
-        return replace(answer, maps=image_sized(maps, (x.shape[2], x.shape[3])))
+            maps = class_maps(network, x, torch.tensor([answer.classes]), way, layer)[0][0]
+        return replace(answer, maps=resize_maps(maps, (x.shape[2], x.shape[3])))
 
     def _logits(self, network: nn.Module, x: Tensor) -> Tensor:
         with torch.no_grad(), eval_mode(network):

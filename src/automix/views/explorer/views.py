@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from automix.evaluation.cam_panels import as_pictures, heated, tile_sized
+from automix.evaluation.cam_panels import overlay_maps, to_images, to_tile_size
 from automix.views.explorer.pair import Answer, Blend, Explorer, Pair, Picture
 from automix.views.report.markup import Markup, element, join
 
@@ -107,8 +107,8 @@ def _network(explorer: Explorer, pair: Pair, blend: Blend, answer: Answer) -> Ma
         if answer.maps is None:
             tiles.append(bar)
             continue
-        pixels, _ = tile_sized(blend.pixels.unsqueeze(0))
-        hot = as_pictures(heated(pixels, answer.maps[rank : rank + 1]))[0]
+        pixels, _ = to_tile_size(blend.pixels.unsqueeze(0))
+        hot = to_images(overlay_maps(pixels, answer.maps[rank : rank + 1]))[0]
         alt = f"where the {answer.network} sees {explorer.classes[label]}"
         tiles.append(element("figure", _img(hot, alt, smooth=True), element("figcaption", bar)))
     note = [element("p", answer.note, class_="am-faint")] if answer.note else []
@@ -180,7 +180,7 @@ def figure(pixels: Tensor, alt: str, *caption: str, class_: str = "") -> Markup:
 def image(pixels: Tensor, alt: str) -> Markup:
     """An image (3 or 1, H, W) in [0, 1]; the pixels of a small one stay pixels."""
     shown = pixels.detach().cpu().float().clamp(0, 1).expand(3, -1, -1).unsqueeze(0)
-    return _img(as_pictures(shown)[0], alt, smooth=pixels.shape[-1] > SMALL)
+    return _img(to_images(shown)[0], alt, smooth=pixels.shape[-1] > SMALL)
 
 
 def _img(picture: object, alt: str, smooth: bool) -> Markup:

@@ -25,10 +25,11 @@ from automix.core.validation import check_whole
 from automix.evaluation.corruptions.apply import check_names, check_severities
 from automix.evaluation.corruptions.folders import Arrays, Files, open_corrupted
 from automix.evaluation.corruptions.generate import PART, check_samples, corrupt_part
-from automix.evaluation.corruptions.severities import NAMES, table_for
-from automix.evaluation.evaluation import Evaluation, Track, silently
+from automix.evaluation.corruptions.severities import NAMES, severity_table
 from automix.evaluation.plots import as_image, new_figure
-from automix.evaluation.samples import Samples, to_floats
+from automix.evaluation.progress import Track, no_progress
+from automix.evaluation.result import EvaluationResult
+from automix.evaluation.samples import Samples, to_float
 from automix.networks.modes import eval_mode
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -44,7 +45,7 @@ class CorruptionTable:
     clean: float
 
 
-def corruptions(
+def evaluate_corruptions(
     model: nn.Module,
     samples: Samples,
     *,
@@ -52,8 +53,8 @@ def corruptions(
     names: Sequence[str] | None = None,
     severities: Sequence[int] = SEVERITIES,
     batch_size: int = 100,
-    track: Track = silently,
-) -> Evaluation:
+    track: Track = no_progress,
+) -> EvaluationResult:
     """corruption_top1, corruption_error and <name>_top1 of each corruption; the picture is the whole table.
 
     `samples` are the clean images. The corrupted ones come from `folder`, in the layout of CIFAR-C or ImageNet-C, or
@@ -65,7 +66,7 @@ def corruptions(
     mean = float(table.top1.mean())
     values = {"corruption_top1": mean, "corruption_error": 100 - mean}
     values |= {f"{name}_top1": float(row.mean()) for name, row in zip(table.names, table.top1, strict=True)}
-    return Evaluation(values, {"corruptions": lambda: heat_map(table)}, notes)
+    return EvaluationResult(values, {"corruptions": lambda: heat_map(table)}, notes)
 
 
 def corruption_table(
@@ -76,7 +77,7 @@ def corruption_table(
     names: Sequence[str] | None = None,
     severities: Sequence[int] = SEVERITIES,
     batch_size: int = 100,
-    track: Track = silently,
+    track: Track = no_progress,
 ) -> tuple[CorruptionTable, tuple[str, ...]]:
     """The accuracy of every corruption at every severity, and what a reader of it must know."""
     check_severities(severities, least=1)
@@ -93,8 +94,8 @@ def corruption_table(
             check_names(names)
             table = _made(answers, samples, tuple(names), tuple(severities), track)
             source = (
-                f"made from the {len(samples):,} test images with the strengths of {table_for(samples.image_size)[0]}, "
-                "frost with drawn ice: not the official files"
+                f"made from the {len(samples):,} test images with the strengths of "
+                f"{severity_table(samples.image_size)[0]}, frost with drawn ice: not the official files"
             )
     count = f"{len(table.names)} corruptions at severity {', '.join(map(str, table.severities))}"
     return table, (f"{count}, {source}", "corruption_error is a plain mean, not mCE: it is not relative to AlexNet")
@@ -112,7 +113,7 @@ class _Answers:
         device = next(self.model.parameters()).device
         total = 0
         for pixels, truth in zip(images.split(self.batch_size), labels.split(self.batch_size), strict=True):
-            logits = self.model(to_floats(pixels, device))
+            logits = self.model(to_float(pixels, device))
             if logits.shape[1:] != (self.classes,):
                 raise ValueError(f"the model gives {logits.shape[1]} numbers: accepted are {self.classes}, the classes")
             total += int((logits.argmax(dim=1).cpu() == truth).sum())

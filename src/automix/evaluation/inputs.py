@@ -1,7 +1,7 @@
 """What is evaluated: a classifier with its normalization inside, and the test images it is asked about.
 
-subject = open_subject("runs/x")                              a run, on its own test images
-subject = open_subject("resnet50", data="imagenet")           timm's pretrained network
+subject = open_inputs("runs/x")                              a run, on its own test images
+subject = open_inputs("resnet50", data="imagenet")           timm's pretrained network
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from automix.runs.config import TrainConfig, read_config
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluationInputs:
     """`classifier` takes pixels in [0, 1]; `config` is that of the run, where there was one."""
 
     name: str
@@ -41,7 +41,7 @@ class Subject:
         return Path(self.name) if self.config is not None else None
 
 
-def open_subject(
+def open_inputs(
     source: str,
     *,
     data: str | None = None,
@@ -50,7 +50,7 @@ def open_subject(
     which: Literal["last", "best"] = "last",
     images: int | None = None,
     device: torch.device | str = "cpu",
-) -> Subject:
+) -> EvaluationInputs:
     """`source` is a run's folder, a classifier's file, or the name of a network of timm's.
 
     A run is tested on its own `data` unless other is given. A named network has timm's pretrained weights, or those
@@ -62,17 +62,19 @@ def open_subject(
         if weights is not None:
             raise ValueError(f"weights={weights} beside {source}: accepted is a network's name, or no weights")
         model, card = load_classifier(path, which)
-        config = config_of(path)
+        config = find_config(path)
     else:
         model, card, config = *_network(source, weights), None
     test, data = open_test_set(card, config, data, data_root)
     card = _agree(source, card, test)
     samples = Samples(test, card.image_size, card.crop)
     classifier = WithNormalization(model, card).to(device).eval()
-    return Subject(source, classifier, card, data, samples if images is None else samples.first(images), config)
+    return EvaluationInputs(
+        source, classifier, card, data, samples if images is None else samples.first(images), config
+    )
 
 
-def config_of(path: Path) -> TrainConfig | None:
+def find_config(path: Path) -> TrainConfig | None:
     """The settings of the run in the folder `path`; None where there is none."""
     written = path / "config.yaml"
     return TrainConfig.from_flat(read_config(written)) if written.is_file() else None
@@ -82,7 +84,7 @@ def _network(name: str, weights: str | None) -> tuple[nn.Module, Card]:
     """timm's network of that name, and a card without names of classes, which the data will give."""
     from automix.training.build import load_initial_weights
 
-    card = card_of_timms(name)
+    card = pretrained_card(name)
     try:
         model = create_model(
             name, num_classes=len(card.classes), image_size=card.image_size, pretrained=weights is None
@@ -95,7 +97,7 @@ def _network(name: str, weights: str | None) -> tuple[nn.Module, Card]:
     return model, card
 
 
-def card_of_timms(name: str) -> Card:
+def pretrained_card(name: str) -> Card:
     """What timm's network `name` was trained for; its classes are numbers."""
     import timm
 

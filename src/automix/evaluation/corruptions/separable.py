@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 
-def along_both(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+def apply_separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Images (..., H, W) changed by `rows` (H', H) downwards and by `columns` (W', W) across."""
     return rows.to(images) @ (images @ columns.to(images).T)
 
 
-def gaussian_blur_lines(images: Tensor, sigma: float, *, mirror: bool = False, truncate: float = 4.0) -> Tensor:
-    """scipy's gaussian_filter, as skimage.filters.gaussian calls it; the border is repeated, or mirrored."""
+def gaussian_filter(images: Tensor, sigma: float, *, mirror: bool = False, truncate: float = 4.0) -> Tensor:
+    """scipy's gaussian_filter, as skimage.filters.gaussian calls it; the border is repeated, or mirror_index."""
     rows, columns = (gaussian_matrix(size, sigma, mirror, truncate) for size in images.shape[-2:])
-    return along_both(images, rows, columns)
+    return apply_separable(images, rows, columns)
 
 
 def gaussian_matrix(size: int, sigma: float, mirror: bool = False, truncate: float = 4.0) -> Tensor:
@@ -27,17 +27,17 @@ def gaussian_matrix(size: int, sigma: float, mirror: bool = False, truncate: flo
     reach = torch.arange(-radius, radius + 1)
     weights = torch.exp(-0.5 * (reach / sigma) ** 2)
     places = torch.arange(size).unsqueeze(1) + reach
-    places = mirrored(places, size, edge_twice=True) if mirror else places.clamp(0, size - 1)
+    places = mirror_index(places, size, repeat_edge=True) if mirror else places.clamp(0, size - 1)
     return torch.zeros(size, size).scatter_add_(1, places, (weights / weights.sum()).expand(size, -1))
 
 
-def zoom_lines(images: Tensor, factor: float) -> Tensor:
+def zoom_center(images: Tensor, factor: float) -> Tensor:
     """The middle of the images enlarged by `factor`, in their own size, as scipy's zoom does it with straight lines.
 
     The original takes its images for square; here each side has a middle of its own.
     """
     rows, columns = (zoom_matrix(size, factor) for size in images.shape[-2:])
-    return along_both(images, rows, columns)
+    return apply_separable(images, rows, columns)
 
 
 def zoom_matrix(size: int, factor: float) -> Tensor:
@@ -64,9 +64,9 @@ def box_matrix(size: int, new_size: int) -> Tensor:
     return inside / inside.sum(dim=1, keepdim=True)
 
 
-def mirrored(places: Tensor, size: int, *, edge_twice: bool) -> Tensor:
-    """Places beyond the border as places inside: c b a | a b c (`edge_twice`), or c b | a b c."""
-    if edge_twice:
+def mirror_index(places: Tensor, size: int, *, repeat_edge: bool) -> Tensor:
+    """Places beyond the border as places inside: c b a | a b c (`repeat_edge`), or c b | a b c."""
+    if repeat_edge:
         places = places % (2 * size)
         return torch.minimum(places, 2 * size - 1 - places)
     places = places % (2 * size - 2)

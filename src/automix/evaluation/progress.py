@@ -1,0 +1,52 @@
+"""Progress bars of long evaluations: every evaluator takes one as `track`."""
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Track(Protocol):
+    """Pass items on and show how many of them are done."""
+
+    def __call__(self, items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
+        """Wrap an iterable.
+
+        Args:
+            items: What is iterated over.
+            total: How many items there will be.
+            what: A few words for the person who waits.
+
+        Returns:
+            The same items.
+        """
+
+
+def no_progress(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
+    """Show nothing.
+
+    Args:
+        items: What is iterated over.
+        total: Ignored.
+        what: Ignored.
+
+    Returns:
+        `items`.
+    """
+    return items
+
+
+def progress_bar(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
+    """Show a bar in the terminal that disappears at the end.
+
+    Args:
+        items: What is iterated over.
+        total: How many items there will be.
+        what: The words beside the bar.
+
+    Returns:
+        The same items.
+    """
+    from rich.progress import track
+
+    return track(items, description=what, total=total, transient=True)
