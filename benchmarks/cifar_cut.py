@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import automix
+from automix.core.accuracy import topk_accuracy
 from automix.data import ImageSet, MemoryLoader, load_images
 
 CLASSES, PER_CLASS, BATCH_SIZE = 20, 100, 100
@@ -46,5 +47,5 @@ def training_steps(task: automix.Task, loader: MemoryLoader, steps: int) -> Iter
 def accuracy(model: nn.Module, loader: MemoryLoader, test: ImageSet) -> float:
     """Percent of `test` that `model` gets right."""
     model.eval()
-    answers = torch.cat([model(loader.normalize(images)).argmax(dim=1) for images in test.images.split(500)])
-    return 100 * int((answers == test.labels).sum()) / len(test)
+    logits = torch.cat([model(loader.normalize(images)) for images in test.images.split(500)])
+    return topk_accuracy(logits, test.labels)

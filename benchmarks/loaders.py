@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import automix  # first: it mends torchvision
+from automix.core.accuracy import topk_correct
 from automix.data.augmentation import MEAN, STD, Augmentation
 from automix.data.image_files import ImageFiles
 from automix.data.open import open_data, open_subset
@@ -117,7 +118,7 @@ def evaluation(count: int = 500) -> dict[str, Callable[[], int]]:
         right = 0
         with torch.inference_mode():
             for x, y in bare:
-                right += int((model(x).argmax(1) == y).sum())
+                right += int(topk_correct(model(x), y).sum())
         return len(samples)
 
     def with_automix() -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from automix.core.accuracy import topk_correct
 from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.runs.config import TrainConfig
 from automix.runs.protocol import LAST, median_of_last
@@ -43,7 +44,7 @@ def accuracies(run: Run, teachers: dict[str, nn.Module]) -> dict[str, float]:
         count += len(y)
         for name, teacher in teachers.items():
             with autocast(run.precision, run.device):
-                right[name] += int((teacher(x).argmax(1) == y).sum())
+                right[name] += int(topk_correct(teacher(x), y).sum())
     return {name: 100 * number / count for name, number in right.items()}
 
 

@@ -14,6 +14,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, top_k_accur
 from torch import Tensor, nn
 from torchmetrics.functional.classification import multiclass_accuracy
 
+from automix.core.accuracy import topk_accuracy, topk_correct
 from automix.data import ImageSet, draw_shapes, open_dataset
 from automix.data.shapes import CLASSES
 from automix.evaluation.accuracy import (
@@ -21,7 +22,6 @@ from automix.evaluation.accuracy import (
     evaluate_accuracy,
     most_frequent_mistake,
     per_class_accuracy,
-    top_accuracy,
 )
 from automix.evaluation.predictions import predict_logits
 from automix.evaluation.samples import Samples
@@ -75,11 +75,11 @@ def test_a_case_worked_by_hand() -> None:
 def test_the_oracles_agree() -> None:
     logits, labels = torch.randn(500, 8), torch.randint(8, (500,)) ** 2 % 8  # unequal classes: 0, 1 and 4 only
     labels[:40] = torch.arange(40) % 8
-    assert top_accuracy(logits, labels, 1) == pytest.approx(100 * accuracy_score(labels, logits.argmax(dim=1)))
+    assert topk_accuracy(logits, labels) == pytest.approx(100 * accuracy_score(labels, logits.argmax(dim=1)))
     for top in (1, 5):
         torchmetrics = multiclass_accuracy(logits, labels, num_classes=8, top_k=top, average="micro")
-        assert top_accuracy(logits, labels, top) == pytest.approx(100 * torchmetrics.item())
-        assert top_accuracy(logits, labels, top) == pytest.approx(
+        assert topk_accuracy(logits, labels, top) == pytest.approx(100 * torchmetrics.item())
+        assert topk_accuracy(logits, labels, top) == pytest.approx(
             100 * top_k_accuracy_score(labels, logits, k=top, labels=range(8))
         )
     by_class = multiclass_accuracy(logits, labels, num_classes=8, average="none")
@@ -87,6 +87,11 @@ def test_the_oracles_agree() -> None:
     torch.testing.assert_close(ours.float(), 100 * by_class)
     mean = 100 * balanced_accuracy_score(labels, logits.argmax(dim=1))
     assert ours.mean().item() == pytest.approx(mean)
+
+
+def test_correct_predictions_by_hand() -> None:
+    correct = topk_correct(HAND_LOGITS, torch.tensor(HAND_LABELS), (1, 2, 5, 99))
+    assert correct.int().tolist() == [[1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1], [1, 1, 1, 1, 0, 1], [1] * 6]
 
 
 def test_few_classes_make_top5_trivial_and_say_so() -> None:
@@ -136,7 +141,7 @@ def test_answers_given_spare_the_pass() -> None:
     model, samples = HandWritten(len(CLASSES)), drawn()
     answers = predict_logits(model, samples)
     model.forward = None  # type: ignore[assignment]
-    assert evaluate_accuracy(model, samples, answers=answers).values["top1"] == top_accuracy(*answers, 1)
+    assert evaluate_accuracy(model, samples, answers=answers).values["top1"] == topk_accuracy(*answers)
 
 
 def test_progress_is_shown_batch_by_batch() -> None:

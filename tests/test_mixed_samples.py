@@ -11,12 +11,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 import automix
+from automix.core.normalization import denormalize, normalize
 from automix.data import ImageSet
 from automix.data.datasets import open_dataset
 from automix.evaluation.mixed import LAMS, Curve, draw_curves, evaluate_mixed, mixed_curves
 from automix.evaluation.mixers import Mixer, method_mixer, task_mixer
 from automix.evaluation.samples import Samples
-from automix.pictures.grid import to_pixels
 from automix.runs.classifier import Card, WithNormalization
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
@@ -261,11 +261,11 @@ def test_the_mixer_of_a_task_is_its_mix_on_normalized_images(lam: float) -> None
     task = automix_task()
     pixels, labels = next(noise(6).batches(6))
     index = torch.arange(6).roll(1)
-    x = (pixels - MEAN.view(3, 1, 1)) / STD.view(3, 1, 1)
-    expected = to_pixels(task.mix(x, labels, lam=lam, index=index).x, MEAN, STD)
+    x = normalize(pixels, MEAN, STD)
+    expected = denormalize(task.mix(x, labels, lam=lam, index=index).x, MEAN, STD)
     for mean, std in ((MEAN, STD), (tuple(MEAN.tolist()), tuple(STD.tolist()))):
         torch.testing.assert_close(task_mixer(task, mean, std)(pixels, labels, lam, index), expected)
-    without = to_pixels(task.mix(pixels, labels, lam=0.5, index=index).x, torch.zeros(3), torch.ones(3))
+    without = denormalize(task.mix(pixels, labels, lam=0.5, index=index).x, torch.zeros(3), torch.ones(3))
     assert not torch.allclose(task_mixer(task, MEAN, STD)(pixels, labels, 0.5, index), without, atol=1e-4)
 
 

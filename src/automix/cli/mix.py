@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.cli._arguments import new_parser, parse
+from automix.core.normalization import normalize
 from automix.core.validation import check_range
 from automix.methods import check_method, create_task
 from automix.pictures.mixed_samples import mixed_samples
@@ -50,7 +51,7 @@ def _from_run(folder: Path, images: list[Path]) -> tuple[Task, Tensor, Tensor | 
     if not images:
         x, y = preview(config)
         return task, x, y, mean, std
-    return task, _normalized(_read(images, card.image_size), mean, std), None, mean, std
+    return task, normalize(_read(images, card.image_size), mean, std), None, mean, std
 
 
 def _from_images(images: list[Path], method: str, size: int) -> tuple[Task, Tensor, Tensor, Tensor]:
@@ -71,7 +72,3 @@ def _read(paths: list[Path], size: int) -> Tensor:
     if len(found) < 2:
         raise ValueError(f"{len(found)} image: accepted are 2 or more, or a run folder")
     return torch.stack([read_square(path, size) for path in found[:8]]).float() / 255
-
-
-def _normalized(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    return (pixels - mean.view(3, 1, 1)) / std.view(3, 1, 1)

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from automix.core.accuracy import topk_accuracy
 from automix.evaluation.plots import BLUE, GRAY, as_image, new_figure
 from automix.evaluation.predictions import Predictions, answers_of
 from automix.evaluation.progress import Track, no_progress
@@ -46,8 +47,8 @@ def evaluate_accuracy(
     by_class = per_class_accuracy(answered, labels, len(samples.classes))
     present = by_class[~by_class.isnan()]
     values = {
-        "top1": top_accuracy(logits, labels, 1),
-        "top5": top_accuracy(logits, labels, 5),
+        "top1": topk_accuracy(logits, labels, 1),
+        "top5": topk_accuracy(logits, labels, 5),
         "mean_class_accuracy": present.mean().item(),
     }
     notes = []
@@ -57,12 +58,6 @@ def evaluate_accuracy(
         notes.append(f"{len(by_class) - len(present)} of {len(by_class)} classes have no images and count nowhere")
     picture = partial(draw_worst_classes, answered, labels, samples.classes)
     return EvaluationResult(values, {"accuracy-by-class": picture}, tuple(notes))
-
-
-def top_accuracy(logits: Tensor, labels: Tensor, top: int) -> float:
-    """Percent of images whose label is among the `top` highest logits."""
-    highest = logits.topk(min(top, logits.shape[1]), dim=1).indices
-    return 100 * (highest == labels.unsqueeze(1)).any(dim=1).double().mean().item()
 
 
 def per_class_accuracy(answered: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -31,7 +31,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from automix.evaluation.accuracy import top_accuracy
+from automix.core.accuracy import topk_accuracy, topk_correct
 from automix.evaluation.plots import BLUE, GRAY, ORANGE, RED, as_image, new_figure
 from automix.evaluation.predictions import Predictions, answers_of
 from automix.evaluation.progress import Track, no_progress
@@ -71,7 +71,7 @@ def evaluate_calibration(
         "ece_scaled": 100 * expected_calibration_error(scaled, labels),
         "temperature": sum(temperatures) / 2,
         "confidence": confidence,
-        "overconfidence": confidence - top_accuracy(logits, labels, 1),
+        "overconfidence": confidence - topk_accuracy(logits, labels),
         "brier": brier,
         "nll": nll,
     }
@@ -190,7 +190,7 @@ class Reliability(NamedTuple):
 def reliability(logits: Tensor, labels: Tensor) -> Reliability:
     """What the bins of the ECE hold: it is the sum of share * |accuracy - confidence|."""
     confidence = confidences(logits).clamp(max=BELOW_ONE)
-    right = (logits.argmax(dim=1) == labels).double()
+    right = topk_correct(logits, labels)[0].double()
     place = torch.bucketize(confidence, torch.linspace(0, 1, BINS + 1), right=True) - 1
     count = torch.bincount(place, minlength=BINS)
     sums = (torch.bincount(place, weights=what, minlength=BINS) for what in (right, confidence.double()))

@@ -261,7 +261,7 @@ def _only_class_token(network: nn.Module, gradients: list[Tensor]) -> bool:
 
 def _inner(model: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
     """The network inside a WithNormalization and what it is given; any other model as it is."""
-    return (model.model, (x - model.mean) / model.std) if isinstance(model, WithNormalization) else (model, x)
+    return (model.model, model.normalize(x)) if isinstance(model, WithNormalization) else (model, x)
 
 
 def _check_classes(classes: Tensor, logits: Tensor) -> None:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from automix.core.accuracy import topk_correct
 from automix.core.validation import check_choice, check_whole
 from automix.data.image_set import ImageSet
 from automix.evaluation.cam import METHODS, class_maps, resize_maps
@@ -249,7 +250,7 @@ def _look(model: nn.Module, part: ImageSet, method: str, layer: int | str) -> Se
         return Seen(images, labels, boxes, images[:, 0].float(), labels.bool())
     x = to_float(images, next(model.parameters()).device)
     maps, logits = class_maps(model, x, labels.unsqueeze(1), method, layer)
-    right = logits.argmax(dim=1).cpu() == labels
+    right = topk_correct(logits.cpu(), labels)[0]
     return Seen(images, labels, boxes, resize_maps(maps[:, 0], (x.shape[2], x.shape[3])).cpu(), right)
 
 

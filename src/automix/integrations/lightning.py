@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from automix.core.accuracy import topk_correct
 from automix.integrations import update_after_step
 from automix.tasks.task import Task
 
@@ -43,7 +44,7 @@ class LightningTask(lightning.LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         x, y = batch
         logits = self(x)
-        right = (logits.argmax(dim=1) == y).float().mean()
+        right = topk_correct(logits, y)[0].float().mean()
         self.log_dict({"val_loss": F.cross_entropy(logits, y), "val_accuracy": right}, prog_bar=True, batch_size=len(x))
 
     def with_update(self, optimizer: Optimizer) -> Optimizer:

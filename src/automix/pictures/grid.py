@@ -15,11 +15,6 @@ MARGIN = 14  # px around everything
 INK, PENCIL, FRAME, PAPER = "#202020", "#606060", "#b8b8b8", "#ffffff"
 
 
-def to_pixels(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Normalized images back in [0, 1]."""
-    return x.float() * std.to(x.device).view(-1, 1, 1) + mean.to(x.device).view(-1, 1, 1)
-
-
 def image_grid(rows: dict[str, Tensor], title: str = "", note: str = "") -> Image.Image:
     """Rows of images in [0, 1], (N, 3 or 1, H, W), below each other, each with its name to the left.
 

@@ -7,7 +7,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from automix.core.files import write_atomically
-from automix.pictures.grid import FRAME, GAP, INK, MARGIN, PAPER, enlarge, to_pixels
+from automix.core.normalization import denormalize
+from automix.pictures.grid import FRAME, GAP, INK, MARGIN, PAPER, enlarge
 from automix.tasks.task import Task
 
 PAIRS = 3
@@ -25,7 +26,7 @@ def add_to_history(
     x, y = x[: PAIRS + 1], y[: PAIRS + 1]
     index = torch.arange(len(x), device=x.device).roll(1)
     mixed = task.mix(x, y, lam=LAM, index=index)
-    images, partners, blends = (to_pixels(tensor[1:], mean, std) for tensor in (x, x[index], mixed.x))
+    images, partners, blends = (denormalize(tensor[1:], mean, std) for tensor in (x, x[index], mixed.x))
     masks = mixed.mask[1:]
 
     scale = max(1, round(64 / max(x.shape[-2:])))

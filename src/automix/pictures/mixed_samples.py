@@ -11,7 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from automix.core.blend import mask_spread
-from automix.pictures.grid import image_grid, to_pixels
+from automix.core.normalization import denormalize
+from automix.pictures.grid import image_grid
 from automix.tasks.task import Task
 
 MOST = 8  # columns
@@ -33,9 +34,9 @@ def mixed_samples(
     """
     x, y = x[:MOST], None if y is None else y[:MOST]
     index = torch.arange(len(x), device=x.device).roll(1)
-    rows = {"image": to_pixels(x, mean, std), "partner": to_pixels(x[index], mean, std)}
+    rows = {"image": denormalize(x, mean, std), "partner": denormalize(x[index], mean, std)}
     for lam in lams:
         mixed = task.mix(x, y, lam=lam, index=index)
         measured = f"mean {mixed.mask.mean():.2f}\nspread {mask_spread(mixed.mask).mean():.2f}"
-        rows |= {f"mask, lam {lam:g}\n{measured}": mixed.mask, f"mixed\nlam {lam:g}": to_pixels(mixed.x, mean, std)}
+        rows |= {f"mask, lam {lam:g}\n{measured}": mixed.mask, f"mixed\nlam {lam:g}": denormalize(mixed.x, mean, std)}
     return image_grid(rows, title, note="mask: white is the image, black its partner")

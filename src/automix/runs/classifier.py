@@ -95,8 +95,12 @@ class WithNormalization(nn.Module):
         self.register_buffer("mean", torch.tensor(card.mean).view(3, 1, 1).to(weight))
         self.register_buffer("std", torch.tensor(card.std).view(3, 1, 1).to(weight))
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.model((images - self.mean) / self.std)
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """What `model` is given for images (N, 3, H, W) in [0, 1]."""
+        return (pixels - self.mean) / self.std
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.model(self.normalize(pixels))
 
 
 def save_classifier(path: Path, model: nn.Module, card: Card) -> None:

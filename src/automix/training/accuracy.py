@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from automix.core.accuracy import topk_correct
 from automix.tasks.task import Task
 from automix.training.distributed import World
 from automix.training.hardware import Precision, autocast
@@ -28,8 +29,7 @@ def measure_accuracy(
         for number, network in enumerate(networks.values()):
             with autocast(precision, device):
                 logits = network(x)
-            hits = logits.topk(min(5, logits.shape[1]), dim=1).indices == y.unsqueeze(1)
-            right[number] += torch.stack([hits[:, 0].sum(), hits.any(dim=1).sum()]).cpu()
+            right[number] += topk_correct(logits, y, (1, 5)).sum(dim=1).cpu()
     task.train()
     per_cent = 100 * world.total(right) / world.total(count)
     names = [f"{network}_{top}" for network in networks for top in ("top1", "top5")]

@@ -21,6 +21,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from automix.core.accuracy import topk_correct
 from automix.core.validation import check_whole
 from automix.evaluation.corruptions.apply import check_names, check_severities
 from automix.evaluation.corruptions.folders import Arrays, Files, open_corrupted
@@ -116,7 +117,7 @@ class _Answers:
             logits = self.model(to_float(pixels, device))
             if logits.shape[1:] != (self.classes,):
                 raise ValueError(f"the model gives {logits.shape[1]} numbers: accepted are {self.classes}, the classes")
-            total += int((logits.argmax(dim=1).cpu() == truth).sum())
+            total += int(topk_correct(logits.cpu(), truth).sum())
         return total
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.errors import one_line
+from automix.core.normalization import denormalize, normalize
 from automix.core.target import Mixed
 from automix.core.validation import check_range
 from automix.data.image_set import resize_and_crop
@@ -28,7 +29,6 @@ from automix.evaluation.cam import class_maps, resize_maps
 from automix.methods import check_method, create_task, methods
 from automix.methods.automix.task import AutoMix
 from automix.networks.modes import eval_mode
-from automix.pictures.grid import to_pixels
 from automix.runs.classifier import Card
 from automix.tasks.hidden_task import HiddenTask
 from automix.tasks.task import Task
@@ -122,8 +122,8 @@ class Explorer:
         return Picture(torch.from_numpy(np.array(fitted)).permute(2, 0, 1), caption)
 
     def _pair(self, first: Picture, second: Picture) -> Pair:
-        shift, scale = self._mean.view(3, 1, 1), self._std.view(3, 1, 1)
-        x = (torch.stack([first.pixels, second.pixels]).float() / 255 - shift) / scale
+        pixels = torch.stack([first.pixels, second.pixels]).float() / 255
+        x = normalize(pixels, self._mean, self._std)
         labels = [first.label, second.label]
         if self.networks and None in labels:
             with self._lock:
@@ -147,7 +147,7 @@ class Explorer:
                 return one_line(error)
         if _is_one_image(mixed):
             return ONE_IMAGE
-        pixels = to_pixels(mixed.x[0], self._mean, self._std).clamp(0, 1)
+        pixels = denormalize(mixed.x[0], self._mean, self._std).clamp(0, 1)
         note = INSIDE if isinstance(task, HiddenTask) else ""
         return Blend(mixed.x[:1], pixels, mixed.mask[0].float(), _share(mixed), note)
 
