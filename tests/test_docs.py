@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import draw_house
 import pytest
 import torch
 from conftest import batch
@@ -95,11 +96,10 @@ def test_site_shows_code_and_examples_as_they_stand(site: Path) -> None:
 
 
 def test_api_has_everything_public(site: Path) -> None:
-    core = (site / "api" / "core.html").read_text() + (site / "api" / "methods.html").read_text()
-    anchors = {anchor.rpartition(".")[2] for anchor in re.findall(r'id="(automix[\w.]*)"', core)}
-    assert set(automix.__all__) <= anchors
-    missing = [name for name in automix.methods() if name != "automix" and name not in anchors]
-    assert missing == []
+    pages = "".join(page.read_text() for page in (site / "api").glob("*.html"))
+    anchors = {anchor.rpartition(".")[2] for anchor in re.findall(r'id="(automix[\w.]*)"', pages)}
+    names = {*automix.__all__, *automix.methods()} - {"automix"}
+    assert sorted(names - anchors) == []
 
 
 # --- what the pages say ----------------------------------------------------------------------------------------------
@@ -205,6 +205,27 @@ def test_code_on_the_page_runs(name: str) -> None:
     assert "task" in names or "recipe" in names
 
 
+# --- the architecture ------------------------------------------------------------------------------------------------
+
+
+def test_every_room_has_its_api_page() -> None:
+    pages = {path.stem for path in (DOCS / "api").glob("*.md")} - {"README"}
+    assert pages == {room for room in draw_house.DRAWN if room != "cli"}
+
+
+def test_the_drawn_house_is_the_house() -> None:
+    assert draw_house.PICTURE.read_text() == draw_house.picture(), "run: python docs/assets/draw_house.py"
+    table = draw_house.TABLE.search(draw_house.PAGE.read_text())
+    assert table is not None
+    assert table[0] == draw_house.table(), "run: python docs/assets/draw_house.py"
+
+
+def test_files_named_on_the_page_exist() -> None:
+    named = re.findall(r"`([\w/]+/(?:\w+\.py)?)`", draw_house.PAGE.read_text())
+    assert len(named) > 20
+    assert [name for name in named if not any((base / name).exists() for base in (draw_house.SOURCE, ROOT))] == []
+
+
 # --- the hooks -------------------------------------------------------------------------------------------------------
 
 
@@ -221,8 +242,13 @@ def test_code_is_read_without_its_docstring(hooks: ModuleType) -> None:
         hooks.read_code(text, "A.c")
 
 
-def test_links_to_source_and_to_paths_are_made_readable(hooks: ModuleType) -> None:
+def test_links_to_paths_get_the_titles_of_pages(hooks: ModuleType) -> None:
     page = type("Page", (), {"file": type("File", (), {"abs_src_path": str(DOCS / "methods" / "cutmix.md")})})
-    text = "[why](../../src/automix/methods/automix/mix_block.py), [../training.md](../training.md)"
-    expected = "[why][automix.methods.automix.mix_block], [Training from the command line](../training.md)"
+    text = "see [../training.md](../training.md)"
+    expected = "see [Training from the command line](../training.md)"
     assert hooks.on_page_markdown(text, page=page) == expected
+
+
+def test_hooks_find_the_methods_that_the_registry_finds(hooks: ModuleType) -> None:
+    assert hooks.methods() == automix.methods()
+    assert "::: automix.methods.fmix.FMix\n" in hooks.method_reference("fmix")
