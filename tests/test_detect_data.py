@@ -1,4 +1,4 @@
-"""Images with boxes: VOC's and COCO's layouts, drawn scenes, batches, and what is said of broken files."""
+"""Images with boxes: VOC's and COCO's layouts, drawn scenes, batches, and errors for broken files."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from automix.core.errors import AutomixError
 from automix.data.batch_plan import BatchPlan
 from automix.studies.detection import DetectionSet, Objects, open_detection_data
 from automix.studies.detection.data import training_batch, training_batches
@@ -38,7 +39,7 @@ def write_voc(root: Path, year: str, sets: dict[str, dict[str, str]]) -> Path:
 
 
 CAT, HARD_DOG = voc_object("cat", (1, 1, 10, 20)), voc_object("dog", (5, 6, 7, 8), difficult=1)
-NONE = {"trainval": {"1": CAT}, "test": {"9": CAT}}
+MINIMAL = {"trainval": {"1": CAT}, "test": {"9": CAT}}
 
 
 def test_voc(tmp_path: Path) -> None:
@@ -54,17 +55,17 @@ def test_voc(tmp_path: Path) -> None:
     assert train.trainable().paths == train.paths[:1]
 
 
-def test_voc_2012_joins_the_training_images_where_it_is_there(tmp_path: Path) -> None:
-    write_voc(tmp_path, "VOC2007", NONE)
+def test_voc_2012_is_added_to_the_training_images(tmp_path: Path) -> None:
+    write_voc(tmp_path, "VOC2007", MINIMAL)
     write_voc(tmp_path, "VOC2012", {"trainval": {"7": HARD_DOG + CAT}})
     train, test = open_detection_data(str(tmp_path))
     assert [Path(path).name for path in train.paths] == ["1.jpg", "7.jpg"]
     assert [Path(path).name for path in test.paths] == ["9.jpg"]
 
 
-def test_images_without_a_box_to_train_on_are_refused(tmp_path: Path) -> None:
-    write_voc(tmp_path, "VOC2007", {**NONE, "trainval": {"1": "", "2": HARD_DOG}})
-    with pytest.raises(ValueError, match=r"^none of the 2 training images has a box: accepted are images with boxes$"):
+def test_training_set_without_a_box_is_refused(tmp_path: Path) -> None:
+    write_voc(tmp_path, "VOC2007", {**MINIMAL, "trainval": {"1": "", "2": HARD_DOG}})
+    with pytest.raises(AutomixError, match="none of the 2 training images"):
         open_detection_data(str(tmp_path))[0].trainable()
 
 
@@ -73,44 +74,40 @@ def test_images_without_a_box_to_train_on_are_refused(tmp_path: Path) -> None:
     [
         ("<annotation><object>", "no element found: line 1"),
         (f"<annotation>{voc_object('unicorn', (1, 1, 2, 2))}</annotation>", "not in tuple"),
-        (f"<annotation>{voc_object('cat', (9, 1, 2, 2))}</annotation>", r"a box from \(8, 0\) to \(2, 2\): accepted"),
+        (f"<annotation>{voc_object('cat', (9, 1, 2, 2))}</annotation>", r"x0 < x1.*\(8, 0\) to \(2, 2\)"),
         ("<annotation><object><name>cat</name></object></annotation>", "could not convert string to float"),
         (None, "No such file or directory"),
     ],
 )
-def test_a_broken_voc_annotation_is_named(tmp_path: Path, content: str | None, reason: str) -> None:
-    path = write_voc(tmp_path, "VOC2007", NONE) / "VOC2007" / "Annotations" / "1.xml"
+def test_error_names_a_broken_voc_annotation(tmp_path: Path, content: str | None, reason: str) -> None:
+    path = write_voc(tmp_path, "VOC2007", MINIMAL) / "VOC2007" / "Annotations" / "1.xml"
     path.unlink()
     if content is not None:
         path.write_text(content)
-    with pytest.raises(ValueError, match=rf"1\.xml: cannot be read as a VOC annotation \(.*{reason}.*\)$"):
+    with pytest.raises(AutomixError, match=rf"1\.xml: .*{reason}"):
         open_detection_data(str(tmp_path))
 
 
-def test_a_broken_image_is_named(tmp_path: Path) -> None:
-    write_voc(tmp_path, "VOC2007", NONE)
+def test_error_names_a_broken_image(tmp_path: Path) -> None:
+    write_voc(tmp_path, "VOC2007", MINIMAL)
     (tmp_path / "VOC2007" / "JPEGImages" / "1.jpg").write_text("no image")
     train, _ = open_detection_data(str(tmp_path))
-    with pytest.raises(ValueError, match=r"1\.jpg: cannot be read as an image"):
+    with pytest.raises(ValueError, match=r"1\.jpg: "):
         next(training_batches(train, BatchPlan(1, 1), 0, 1, workers=1))
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "nowhere",
-            "data 'nowhere': no such folder; accepted are shapes, voc, coco, a VOCdevkit or a folder of COCO's",
-        ),
-        ("{root}", "no VOC2007 and no annotations in it"),
-        ("voc", "trainval.txt: not found; accepted is VOC's own layout"),
-        ("coco", "instances_train2017.json: not found; accepted is COCO's own layout"),
+        ("nowhere", "data must be shapes, voc, coco.*'nowhere'"),
+        ("{root}", "VOC2007.*annotations"),
+        ("voc", r"trainval\.txt: not found"),
+        ("coco", r"instances_train2017\.json: not found"),
     ],
 )
-def test_missing_data_is_said_in_one_line(tmp_path: Path, name: str, message: str) -> None:
-    with pytest.raises(ValueError) as error:
+def test_missing_data_is_refused_in_one_line(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(AutomixError, match=message) as error:
         open_detection_data(name.format(root=tmp_path), tmp_path)
-    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -147,23 +144,19 @@ def test_coco(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "train2017.json: cannot be read as JSON"),
-        (
-            {**COCO, "categories": COCO["categories"][:1]},
-            "train2017.json: cannot be read as COCO's instances (3 is missing",
-        ),
-        ({"images": []}, "train2017.json: cannot be read as COCO's instances ('categories' is missing)"),
-        ({**COCO, "categories": [{"id": 3, "name": "c"}, {"id": 90, "name": "k"}]}, "have different categories"),
+        ("{", r"train2017\.json: .*JSON"),
+        ({**COCO, "categories": COCO["categories"][:1]}, r"train2017\.json: .*3 is missing"),
+        ({"images": []}, r"train2017\.json: .*'categories' is missing"),
+        ({**COCO, "categories": [{"id": 3, "name": "c"}, {"id": 90, "name": "k"}]}, "same categories"),
     ],
 )
-def test_broken_coco_annotations_are_named(tmp_path: Path, content: Any, message: str) -> None:
-    with pytest.raises(ValueError) as error:
+def test_error_names_broken_coco_annotations(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(AutomixError, match=message) as error:
         open_detection_data(str(write_coco(tmp_path, train=content)))
-    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_scenes_show_bright_objects_where_the_boxes_say() -> None:
+def test_scenes_are_bright_inside_their_boxes() -> None:
     scenes = draw_scenes(40)
     assert scenes.images is not None
     assert scenes.images.shape == (40, 3, SIDE, SIDE)
@@ -188,17 +181,17 @@ def numbered(count: int) -> DetectionSet:
     """Image i is black but for one pixel of value i + 1 at x = 1, y = 0, in the box of its object."""
     images = torch.zeros(count, 3, 4, 6, dtype=torch.uint8)
     images[:, :, 0, 1] = torch.arange(1, count + 1, dtype=torch.uint8).view(-1, 1)
-    objects = tuple(Objects.of([[1, 0, 2, 1]], [i], [False]) for i in range(count))
+    objects = tuple(Objects.from_lists([[1, 0, 2, 1]], [i], [False]) for i in range(count))
     return DetectionSet(tuple(map(str, range(count))), objects, images=images)
 
 
 def test_mirroring_moves_the_boxes_with_the_pixels() -> None:
-    data, turned = numbered(50), 0
+    data, flipped = numbered(50), 0
     for image, objects in zip(*training_batch(data, BatchPlan(50, 50), 0, POOL), strict=True):
         x0, y0, x1, y1 = objects.boxes[0].int().tolist()
         assert image[0, y0:y1, x0:x1].tolist() == [[int(objects.labels[0]) + 1]]
-        turned += x0 != 1
-    assert 10 < turned < 40
+        flipped += x0 != 1
+    assert 10 < flipped < 40
 
 
 def test_batches_are_a_function_of_seed_and_step() -> None:

@@ -8,20 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from automix.studies.detection import DetectionSet, Objects, evaluate_detector
-from automix.studies.detection.evaluate import Found, add, new_metric, summarize
-from automix.studies.detection.pictures import draw_detections
+from automix.studies.detection.drawing import draw_detections
+from automix.studies.detection.evaluate import Detections, compute_precision, create_metric, update_metric
 
 pytest.importorskip("faster_coco_eval")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def precision(found: list[Found], objects: list[Objects]) -> dict[str, float]:
-    metric = new_metric()
-    add(metric, found, objects)
-    return summarize(metric)
+def precision(detections: list[Detections], objects: list[Objects]) -> dict[str, float]:
+    metric = create_metric()
+    update_metric(metric, detections, objects)
+    return compute_precision(metric)
 
 
-def found(boxes: list[list[float]], scores: list[float], labels: list[int] | None = None) -> Found:
+def detections(boxes: list[list[float]], scores: list[float], labels: list[int] | None = None) -> Detections:
     return {
         "boxes": torch.tensor(boxes).float().view(-1, 4),
         "scores": torch.tensor(scores),
@@ -30,43 +30,45 @@ def found(boxes: list[list[float]], scores: list[float], labels: list[int] | Non
 
 
 A, B = [0.0, 0, 100, 100], [200.0, 0, 300, 100]
-TWO = Objects.of([A, B], [0, 0], [False, False])
+TWO = Objects.from_lists([A, B], [0, 0], [False, False])
 
 
-def test_a_wrong_box_between_two_right_ones() -> None:
+def test_wrong_box_between_two_right_ones() -> None:
     """Precision 1 up to a recall of one half (51 of 101 points), 2/3 from there on (50 points)."""
-    answer = found([A, [400, 0, 500, 100], B], [0.9, 0.8, 0.7])
+    answer = detections([A, [400, 0, 500, 100], B], [0.9, 0.8, 0.7])
     expected = 100 * (51 + 50 * 2 / 3) / 101
     assert precision([answer], [TWO]) == pytest.approx({"mAP": expected, "AP50": expected, "AP75": expected})
 
 
-def test_a_box_that_overlaps_by_62_per_cent() -> None:
+def test_box_that_overlaps_by_62_percent() -> None:
     """Right at 0.5, 0.55 and 0.6, wrong at the seven thresholds above, where recall ends at one half."""
-    answer = found([A, [200, 0, 262, 100]], [0.9, 0.8])
+    answer = detections([A, [200, 0, 262, 100]], [0.9, 0.8])
     half = 100 * 51 / 101
     expected = {"mAP": (3 * 100 + 7 * half) / 10, "AP50": 100.0, "AP75": half}
     assert precision([answer], [TWO]) == pytest.approx(expected)
 
 
-def test_the_second_box_on_one_object_is_wrong() -> None:
-    answer = found([A, A, B], [0.9, 0.8, 0.7])
+def test_second_box_on_one_object_is_wrong() -> None:
+    answer = detections([A, A, B], [0.9, 0.8, 0.7])
     assert precision([answer], [TWO])["AP50"] == pytest.approx(100 * (51 + 50 * 2 / 3) / 101)
 
 
-def test_objects_to_ignore_are_neither_hit_nor_missed() -> None:
-    difficult = Objects.of([A, B], [0, 0], [False, True])
-    assert precision([found([A], [0.9])], [difficult])["AP50"] == 100
-    assert precision([found([B, A], [0.9, 0.8])], [difficult])["AP50"] == 100
-    assert precision([found([B, A], [0.9, 0.8])], [Objects.of([A], [0], [False])])["AP50"] == pytest.approx(50)
+def test_detections_of_ignored_objects_do_not_count() -> None:
+    difficult = Objects.from_lists([A, B], [0, 0], [False, True])
+    assert precision([detections([A], [0.9])], [difficult])["AP50"] == 100
+    assert precision([detections([B, A], [0.9, 0.8])], [difficult])["AP50"] == 100
+    assert precision([detections([B, A], [0.9, 0.8])], [Objects.from_lists([A], [0], [False])])[
+        "AP50"
+    ] == pytest.approx(50)
 
 
-def test_a_right_box_of_the_wrong_class_is_wrong() -> None:
-    assert precision([found([A, B], [0.9, 0.8], [1, 1])], [TWO])["AP50"] == 0
+def test_right_box_of_the_wrong_class_is_wrong() -> None:
+    assert precision([detections([A, B], [0.9, 0.8], [1, 1])], [TWO])["AP50"] == 0
 
 
-def test_nothing_found_and_nothing_to_find() -> None:
-    assert precision([found([], [])], [TWO]) == {"mAP": 0, "AP50": 0, "AP75": 0}
-    assert precision([found([A], [0.9])], [Objects.of([], [], [])]) == {"mAP": 0, "AP50": 0, "AP75": 0}
+def test_precision_without_detections_or_objects_is_zero() -> None:
+    assert precision([detections([], [])], [TWO]) == {"mAP": 0, "AP50": 0, "AP75": 0}
+    assert precision([detections([A], [0.9])], [Objects.from_lists([], [], [])]) == {"mAP": 0, "AP50": 0, "AP75": 0}
 
 
 def random_boxes(count: int) -> Tensor:
@@ -74,7 +76,7 @@ def random_boxes(count: int) -> Tensor:
     return (ends + torch.tensor([[0.0, 0.0], [5.0, 5.0]])).flatten(1)
 
 
-def scenes(images: int) -> tuple[list[Found], list[Objects]]:
+def scenes(images: int) -> tuple[list[Detections], list[Objects]]:
     """Some boxes close to the objects, some anywhere, some of another class; some objects are to be ignored."""
     answers, objects = [], []
     for _ in range(images):
@@ -88,7 +90,7 @@ def scenes(images: int) -> tuple[list[Found], list[Objects]]:
     return answers, objects
 
 
-def oracle(answers: list[Found], objects: list[Objects]) -> list[float]:
+def oracle(answers: list[Detections], objects: list[Objects]) -> list[float]:
     """pycocotools' own summary of the same boxes."""
     pytest.importorskip("pycocotools")
     from pycocotools.coco import COCO
@@ -125,7 +127,7 @@ def oracle(answers: list[Found], objects: list[Objects]) -> list[float]:
 
 
 @pytest.mark.parametrize("ignoring", [False, True])
-def test_it_is_pycocotools(ignoring: bool) -> None:
+def test_precision_equals_pycocotools(ignoring: bool) -> None:
     answers, objects = scenes(20)
     if not ignoring:
         objects = [Objects(o.boxes, o.labels, torch.zeros_like(o.ignored)) for o in objects]
@@ -136,23 +138,23 @@ def test_it_is_pycocotools(ignoring: bool) -> None:
 
 
 class Oracle(nn.Module):
-    """Finds every object of the images it has been told of, by their mean."""
+    """Returns the objects of known images, which it recognizes by their mean."""
 
     def __init__(self, known: dict[float, Objects]) -> None:
         super().__init__()
         self.known = known
         self.weight = nn.Parameter(torch.zeros(1))
 
-    def forward(self, images: list[Tensor]) -> list[Found]:
+    def forward(self, images: list[Tensor]) -> list[Detections]:
         assert not self.training
         shown = [self.known[round(float(image.mean()), 4)] for image in images]
         return [{"boxes": o.boxes, "labels": o.labels + 1, "scores": torch.ones(len(o.labels))} for o in shown]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
-def test_a_detector_that_knows_all_is_perfect_and_its_mode_is_kept(batch_size: int) -> None:
+def test_perfect_detector_has_full_precision_and_keeps_its_mode(batch_size: int) -> None:
     images = torch.stack([torch.full((3, 40, 60), value, dtype=torch.uint8) for value in (0, 51, 102, 153, 204)])
-    objects = tuple(Objects.of([[5, 5, 20 + i, 30]], [i % 2], [False]) for i in range(5))
+    objects = tuple(Objects.from_lists([[5, 5, 20 + i, 30]], [i % 2], [False]) for i in range(5))
     detector = Oracle({round(value / 255, 4): o for value, o in zip((0, 51, 102, 153, 204), objects, strict=True)})
     data = DetectionSet(("cat", "dog"), objects, images=images)
     evaluation = evaluate_detector(detector.train(), data, batch_size=batch_size)
@@ -161,10 +163,10 @@ def test_a_detector_that_knows_all_is_perfect_and_its_mode_is_kept(batch_size: i
     assert evaluation.pictures["detections"]().size[0] > 900
 
 
-def test_the_picture_shows_what_is_sure_and_the_best() -> None:
-    image, shown = torch.zeros(3, 240, 240, dtype=torch.uint8), Objects.of([[10, 100, 100, 200]], [0], [False])
+def test_picture_shows_confident_detections_and_the_best() -> None:
+    image, shown = torch.zeros(3, 240, 240, dtype=torch.uint8), Objects.from_lists([[10, 100, 100, 200]], [0], [False])
     boxes = [[20.0, 110, 90, 190], [120.0, 110, 200, 190]]
-    answers = [found(boxes, [0.9, 0.8], [0, 1]), found(boxes, [0.3, 0.4], [0, 1]), found([], [])]
+    answers = [detections(boxes, [0.9, 0.8], [0, 1]), detections(boxes, [0.3, 0.4], [0, 1]), detections([], [])]
     red_and_orange = [(255, 92, 92), (255, 176, 0)]
     seen = []
     for answer in answers:

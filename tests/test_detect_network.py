@@ -1,4 +1,4 @@
-"""The detectors: what they give, what of the classifier stays fixed, and which networks are refused."""
+"""The detectors: losses and boxes, frozen parts of the classifier, and which networks are refused."""
 
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_batch_norms_do_not_change_in_training() -> None:
 
 
 @pytest.mark.parametrize(("freeze_at", "frozen"), [(0, ()), (1, ("conv1",)), (2, ("conv1", "layer1"))])
-def test_the_first_parts_can_stay_as_they_are(freeze_at: int, frozen: tuple[str, ...]) -> None:
+def test_freeze_at_freezes_stem_and_first_stages(freeze_at: int, frozen: tuple[str, ...]) -> None:
     backbone = resnet()
     settings = Quick(**{**vars(SMALL), "freeze_at": freeze_at})
     create_detector(backbone, 3, settings=settings)
@@ -124,23 +124,22 @@ def test_fpn_on_another_family_with_four_stages() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "changed", "message"),
     [
-        ("convnext_atto", "c4", {"freeze_at": 0}, "kind=c4 with ConvNeXt: accepted are ResNets; others with kind=fpn"),
-        ("convnext_atto", "fpn", {"freeze_at": 2}, "freeze_at=2 with ConvNeXt: accepted is 0, or a ResNet"),
-        ("deit_tiny_patch16_224", "fpn", {"freeze_at": 0}, "kind=fpn with VisionTransformer: accepted are networks"),
-        ("wrn_10_1", "fpn", {"freeze_at": 0}, "kind=fpn with WideResNet: accepted are networks with four stages"),
-        ("resnet18", "c5", {}, "kind 'c5' is unknown: accepted are c4, fpn"),
-        ("resnet18", "fpn", {"anchor_sizes": (8, 16)}, "accepted for fpn are five, one for each of its maps"),
+        ("convnext_atto", "c4", {"freeze_at": 0}, "kind 'c4'.*ResNet, got ConvNeXt"),
+        ("convnext_atto", "fpn", {"freeze_at": 2}, "freeze_at must be 0 for ConvNeXt"),
+        ("deit_tiny_patch16_224", "fpn", {"freeze_at": 0}, "kind 'fpn'.*four stages.*VisionTransformer"),
+        ("wrn_10_1", "fpn", {"freeze_at": 0}, "kind 'fpn'.*four stages.*WideResNet"),
+        ("resnet18", "c5", {}, "kind.*c4, fpn"),
+        ("resnet18", "fpn", {"anchor_sizes": (8, 16)}, "anchor_sizes.*five"),
     ],
 )
-def test_what_does_not_fit_is_refused(name: str, kind: Any, changed: dict[str, Any], message: str) -> None:
+def test_networks_that_do_not_fit_are_refused(name: str, kind: Any, changed: dict[str, Any], message: str) -> None:
     backbone = automix.create_model(name, num_classes=2)
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=message) as error:
         create_detector(backbone, 3, kind=kind, settings=Quick(**{**vars(SMALL), **changed}))
-    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_the_recipes_are_detectron2s() -> None:
+def test_recipes_equal_detectron2s() -> None:
     voc, coco = find_detect_recipe("voc"), find_detect_recipe("coco")
     assert (voc.steps, voc.batch_size, voc.lr, voc.warmup_steps) == (24_000, 16, 0.02, 100)
     assert (coco.steps, coco.batch_size, coco.lr, coco.warmup_steps) == (180_000, 16, 0.02, 1000)
@@ -155,14 +154,13 @@ def test_the_recipes_are_detectron2s() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"steps": 0}, "steps=0: accepted is a whole number >= 1"),
-        ({"lr": float("nan")}, "lr=nan: accepted is a number > 0"),
-        ({"drops": (18_000.0,)}, "drops=(18000.0,): accepted are shares of the steps, between 0 and 1"),
-        ({"short_sides": ()}, "short_sides=(): accepted are one or more numbers of pixels >= 1"),
-        ({"freeze_at": 6}, "freeze_at=6: accepted are 0 to 5"),
+        ({"steps": 0}, "steps.*1"),
+        ({"lr": float("nan")}, "lr.*0"),
+        ({"drops": (18_000.0,)}, r"drops.*\(0, 1\)"),
+        ({"short_sides": ()}, "short_sides.*1"),
+        ({"freeze_at": 6}, "freeze_at.*5"),
     ],
 )
 def test_wrong_settings_are_refused(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=message):
         DetectRecipe(**changed)
-    assert str(error.value) == message

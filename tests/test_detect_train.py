@@ -1,5 +1,6 @@
-"""Fine-tuning: resuming, stopping, real photos, the command line, and what is said of wrong input."""
+"""Fine-tuning: resuming, stopping, real photos, the command line, and errors for wrong input."""
 
+import errno
 import json
 import os
 import signal
@@ -14,14 +15,23 @@ from safetensors.torch import load_file, save_file
 import automix
 from automix.cli import detect
 from automix.cli import main as cli
+from automix.core import files
+from automix.core.errors import AutomixError
 from automix.runs.classifier import Card, save_classifier
-from automix.studies.detection import DetectConfig, DetectionSet, Objects, load_detector, train_detector
+from automix.studies.detection import (
+    DetectConfig,
+    DetectionSet,
+    Objects,
+    evaluate_detector,
+    load_detector,
+    train_detector,
+)
 from automix.studies.detection.data import training_batches
+from automix.studies.detection.detector_file import CARD
 from automix.studies.detection.progress import Silent
 from automix.studies.detection.recipe import Quick
-from automix.studies.detection.saved import CARD
 from automix.studies.detection.scenes import draw_scenes
-from automix.studies.detection.train import prepare, to_target, training_step
+from automix.studies.detection.train import prepare, to_target, training_step, write_results
 from automix.training.signals import Stopped
 
 pytest.importorskip("faster_coco_eval")
@@ -33,7 +43,7 @@ OPTIONS: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (8, 8, 16, 16), "
 
 
 def write_classifier(path: Path, size: int = 32, **options: Any) -> str:
-    """A narrow ResNet that has learned nothing; without zero scales, which a frozen batch norm would keep."""
+    """An untrained narrow ResNet, without zero scales, which a frozen batch norm would keep."""
     options = {**OPTIONS, **options}
     model = automix.create_model("resnet18", num_classes=2, image_size=size, **options)
     mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
@@ -65,7 +75,7 @@ def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class StopAfterTwo(Silent):
-    """Somebody presses Ctrl-C in the second step."""
+    """Sends SIGINT in the second step."""
 
     def step(self, run: Any, losses: dict[str, float]) -> None:
         super().step(run, losses)
@@ -75,17 +85,13 @@ class StopAfterTwo(Silent):
 
 @pytest.mark.usefixtures("few_scenes")
 @pytest.mark.parametrize(("kind", "accumulate"), [("c4", 1), ("c4", 2)])
-def test_a_resumed_run_ends_like_one_that_was_not_stopped(
-    backbone: str, tmp_path: Path, kind: Any, accumulate: int
-) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(backbone: str, tmp_path: Path, kind: Any, accumulate: int) -> None:
     config = DetectConfig(data="shapes", backbone=backbone, kind=kind, accumulate=accumulate, settings=TINY)
     straight, stopped = (replace(config, out=str(tmp_path / name)) for name in ("straight", "stopped"))
     state = torch.random.get_rng_state()
     results = train_detector(straight)
     assert torch.equal(torch.random.get_rng_state(), state)
-    with pytest.raises(
-        Stopped, match=r"^stopped after step 2 of 4; to go on: automix detect train --resume --out"
-    ) as at:
+    with pytest.raises(Stopped, match="step 2 of 4") as at:
         train_detector(stopped, report=StopAfterTwo())
     assert at.value.exit_code == 130
     assert not (stopped.folder / "detector.safetensors").exists()
@@ -98,7 +104,7 @@ def test_a_resumed_run_ends_like_one_that_was_not_stopped(
 
 
 @pytest.mark.usefixtures("few_scenes")
-def test_the_command_trains_evaluates_and_leaves_everything(
+def test_command_trains_and_evaluates(
     backbone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(cli.COMMANDS, "detect", "")
@@ -126,14 +132,46 @@ def test_the_command_trains_evaluates_and_leaves_everything(
     assert "was trained with lr=0.01, now it is 0.5" in capsys.readouterr().err
 
 
-def test_targets_count_from_one_and_leave_out_what_is_ignored() -> None:
-    target = to_target(Objects.of([[0, 0, 1, 2], [3, 3, 4, 4], [5, 5, 6, 6]], [0, 1, 2], [False, True, False]), CPU)
+@pytest.mark.usefixtures("few_scenes")
+@pytest.mark.parametrize("name", ["config.yaml", "results.json", "detections.png"])
+def test_failed_write_keeps_the_old_file(
+    backbone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The disk is full when the second run of a folder brings `name` to the disk."""
+    config = DetectConfig(data="shapes", backbone=backbone, out=str(tmp_path / "run"), settings=replace(TINY, steps=1))
+    evaluation = evaluate_detector(prepare(config, resume=False, overwrite=False).detector, draw_scenes(2))
+    write_results(config.folder, config, evaluation, {})
+    before = (config.folder / name).read_bytes()
+    bring_to_disk = files._bring_to_disk
+
+    def full(path: Path) -> None:
+        if path.name.endswith(name):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        bring_to_disk(path)
+
+    monkeypatch.setattr(files, "_bring_to_disk", full)
+
+    def write_again() -> None:
+        changed = replace(config, seed=1)
+        changed.save()
+        write_results(config.folder, changed, evaluation, {"steps": 7})
+
+    with pytest.raises(OSError, match="No space left"):
+        write_again()
+    assert (config.folder / name).read_bytes() == before
+    assert [path.name for path in config.folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_targets_count_from_one_without_ignored_objects() -> None:
+    target = to_target(
+        Objects.from_lists([[0, 0, 1, 2], [3, 3, 4, 4], [5, 5, 6, 6]], [0, 1, 2], [False, True, False]), CPU
+    )
     assert target["labels"].tolist() == [1, 3]
     assert target["boxes"].tolist() == [[0, 0, 1, 2], [5, 5, 6, 6]]
 
 
 @pytest.mark.usefixtures("few_scenes")
-def test_a_file_for_other_classes_is_refused(backbone: str, tmp_path: Path) -> None:
+def test_detector_file_for_other_classes_is_refused(backbone: str, tmp_path: Path) -> None:
     config = DetectConfig(data="shapes", backbone=backbone, out=str(tmp_path / "run"), settings=replace(TINY, steps=1))
     train_detector(config)
     file = config.folder / "detector.safetensors"
@@ -142,44 +180,43 @@ def test_a_file_for_other_classes_is_refused(backbone: str, tmp_path: Path) -> N
     weights = load_file(file)
     fewer = replace(card, classes=card.classes[:5])
     save_file(weights, file, {CARD: fewer.to_json()})
-    with pytest.raises(ValueError, match=r"the weights do not fit its 5 classes and network \(size mismatch for roi_"):
+    with pytest.raises(ValueError, match=r"5 classes.*size mismatch"):
         load_detector(config.folder)
     renamed = replace(card, classes=("one", *card.classes[1:]))
     save_file(weights, file, {CARD: renamed.to_json()})
     with pytest.raises(ValueError, match=r"knows 12 classes \(one, .*\), shapes has 12: accepted is data with the cl"):
         detect.run(["eval", str(config.folder)])
     save_file(weights, file)
-    with pytest.raises(ValueError, match="no detector of automix"):
+    with pytest.raises(AutomixError, match="not a detector file"):
         load_detector(config.folder)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "automix detect with nothing: accepted are train DATA ... and eval FOLDER"),
-        ("tain shapes", "automix detect with 'tain': accepted are train DATA ... and eval FOLDER"),
-        ("train shapes", "backbone is missing: accepted is automix detect train DATA --backbone RUN"),
-        ("train --backbone x", "data is missing: accepted is automix detect train DATA --backbone RUN"),
-        ("train shapes --backbone x --kind c5", "kind=c5: accepted is one of c4, fpn"),
-        ("train shapes --backbone x --recipe vocc", "recipe 'vocc' is unknown: accepted are voc, coco, quick"),
-        ("train shapes --backbone nowhere", "backbone 'nowhere': accepted are a run's folder, a classifier's file and"),
-        ("train shapes --backbone x --stepps 3", "--stepps is unknown (did you mean --steps?)"),
-        ("train nowhere --backbone {backbone} --out {tmp}/run", "data 'nowhere': no such folder; accepted are shapes"),
-        ("train shapes --backbone {backbone} --weights w.safetensors", "accepted with a timm name only"),
+        ("", "train DATA"),
+        ("tain shapes", "tain.*train DATA"),
+        ("train shapes", "backbone is missing"),
+        ("train --backbone x", "data is missing"),
+        ("train shapes --backbone x --kind c5", "kind.*c4, fpn"),
+        ("train shapes --backbone x --recipe vocc", "recipe.*voc, coco, quick"),
+        ("train shapes --backbone nowhere", "backbone must be .*'nowhere'"),
+        ("train shapes --backbone x --stepps 3", "--stepps.*--steps"),
+        ("train nowhere --backbone {backbone} --out {tmp}/run", "data must be .*'nowhere'"),
+        ("train shapes --backbone {backbone} --weights w.safetensors", "weights.*timm name"),
         ("train --resume --out {tmp}/none", "config.yaml: no such file"),
-        ("eval {tmp}", "no such file; accepted is a run of `automix detect train`"),
+        ("eval {tmp}", "no such file"),
     ],
 )
-def test_wrong_input_is_said_in_one_line(backbone: str, tmp_path: Path, line: str, message: str) -> None:
-    with pytest.raises(ValueError) as error:
+def test_wrong_input_is_refused_in_one_line(backbone: str, tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
         detect.run(line.format(tmp=tmp_path, backbone=backbone).split())
-    assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
-def test_the_loss_falls_on_real_photos(tmp_path: Path) -> None:
+def test_loss_falls_on_real_photos(tmp_path: Path) -> None:
     """VOC's cut, some steps on the same few photos at 96 px."""
     backbone = write_classifier(tmp_path / "classifier.safetensors", size=224)
     settings = replace(TINY, steps=15, batch_size=4, short_sides=(96,), longest_side=160, lr=0.05, freeze_at=0)
@@ -187,14 +224,14 @@ def test_the_loss_falls_on_real_photos(tmp_path: Path) -> None:
     run = prepare(config, resume=False, overwrite=False)
     assert len(run.train) > 170
     assert len(run.test) == 60
-    run.train = run.train.take([0, 1, 2, 3])
+    run.train = run.train.subset([0, 1, 2, 3])
     batches = training_batches(run.train, run.plan, 0, 15, workers=1)
     losses = [training_step(run, batches)["loss"] for _ in range(15)]
     assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
 
 
 @pytest.mark.slow
-def test_shapes_are_found_after_a_few_hundred_steps(tmp_path: Path) -> None:
+def test_shapes_are_detected_after_a_few_hundred_steps(tmp_path: Path) -> None:
     """A narrow classifier of `shapes`, then its detector by the quick recipe."""
     from automix.runs.config import TrainConfig
     from automix.runs.recipes import find_recipe
@@ -211,4 +248,4 @@ def test_shapes_are_found_after_a_few_hundred_steps(tmp_path: Path) -> None:
     train(classifier)
     backbone, out = str(tmp_path / "classifier"), str(tmp_path / "run")
     results = train_detector(DetectConfig(data="shapes", backbone=backbone, out=out, settings=Quick(steps=300)))
-    assert results["AP50"] > 8  # 16.6 when this was written
+    assert results["AP50"] > 8

@@ -68,10 +68,10 @@ def read_arguments(arguments: list[str]) -> tuple[DetectConfig, bool, bool]:
 
 
 def _evaluate(arguments: list[str]) -> None:
+    from automix.studies.detection.detector_file import load_detector
     from automix.studies.detection.evaluate import evaluate_detector
     from automix.studies.detection.open import open_detection_data
     from automix.studies.detection.progress import choose_report
-    from automix.studies.detection.saved import load_detector
     from automix.studies.detection.train import write_results
     from automix.training.hardware import choose_device
 

@@ -1,16 +1,15 @@
-"""Detection transfer: Faster R-CNN on a trained classifier, fine-tuned on boxes. The parts are torchvision's.
+"""Detection transfer: Faster R-CNN, from torchvision's parts, fine-tuned on top of a trained classifier.
 
-from automix.studies.detection import DetectConfig, train_detector
-results = train_detector(DetectConfig(data="shapes", backbone="runs/shapes-automix-resnet18-0", out="runs/boxes"))
+`train_detector(DetectConfig(data="shapes", backbone="runs/shapes-automix-resnet18-0"))` trains and evaluates one.
 """
 
 from automix.studies.detection.config import DetectConfig
 from automix.studies.detection.data import DetectionSet, Objects
+from automix.studies.detection.detector_file import load_detector, save_detector
 from automix.studies.detection.evaluate import evaluate_detector
 from automix.studies.detection.network import create_detector
 from automix.studies.detection.open import open_detection_data
 from automix.studies.detection.recipe import DetectRecipe, find_detect_recipe
-from automix.studies.detection.saved import load_detector, save_detector
 from automix.studies.detection.train import train_detector
 
 __all__ = [

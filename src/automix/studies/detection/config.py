@@ -1,14 +1,16 @@
-"""A fine-tuning as one typed object, and the YAML file it lives in: flat, the run's own fields, then the recipe's."""
+"""The configuration of a fine-tuning, and its flat YAML file: the run's fields first, then the recipe's."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
-from automix.core.validation import check_at_least, check_whole, unknown_name
+from automix.core.errors import AutomixError
+from automix.core.files import write_text
+from automix.core.validation import check_at_least, check_choice, check_whole, unknown_name
 from automix.runs.config import read_config
-from automix.studies.detection.network import Kind, check_kind
+from automix.studies.detection.network import Kind
 from automix.studies.detection.recipe import DetectRecipe, find_detect_recipe, recipe_values
 
 CONFIG = "config.yaml"
@@ -22,31 +24,32 @@ class DetectConfig:
     data: str
     """shapes, voc, coco, or a folder in the layout of the latter two."""
     backbone: str
-    """A run of automix, a classifier's file, or a timm name for that network's pretrained weights."""
+    """A run folder of automix, a classifier file, or a timm name for that network's pretrained weights."""
     kind: Kind = "c4"
-    """c4: the map of stage 3, stage 4 as box head; fpn: a feature pyramid over all stages."""
+    """c4: proposals from stage 3, stage 4 as box head; fpn: a feature pyramid over all stages."""
     recipe: str = "quick"
     """The settings to start from: voc, coco or quick; each of them is a flag below."""
     out: str | None = None
     """The run folder; runs/DATA-KIND-BACKBONE-SEED if not given."""
     seed: int = 0
-    """Decides the new weights, the order of the images and every draw."""
+    """Seed of the new weights, the order of the images and every draw."""
     weights: str | None = None
     """A safetensors file of the timm network's weights, instead of the pretrained ones."""
     data_root: str | None = None
-    """Where VOCdevkit and coco lie; AUTOMIX_DATA or ./data if not given."""
+    """The folder that holds VOCdevkit and coco; AUTOMIX_DATA or ./data if not given."""
     accumulate: int = 1
-    """Pieces a batch is cut into, to save memory."""
+    """Split each batch into this many micro-batches, to save memory."""
     device: str = "auto"
-    """cpu, cuda, cuda:1, mps; auto: the first accelerator there is."""
+    """cpu, cuda, cuda:1, mps; auto: an accelerator if there is one."""
     workers: int = 2
     """Threads that read images."""
     checkpoint_minutes: float = 5.0
-    """Save the state for --resume so often; 0: after every step."""
+    """Minutes between checkpoints; 0: after every step."""
     settings: DetectRecipe = field(default_factory=lambda: find_detect_recipe("quick"))
+    """The recipe's fields."""
 
     def __post_init__(self) -> None:
-        check_kind(self.kind)
+        check_choice("kind", self.kind, get_args(Kind))
         find_detect_recipe(self.recipe)
         check_whole("seed", self.seed, 0)
         check_whole("accumulate", self.accumulate, 1)
@@ -61,31 +64,48 @@ class DetectConfig:
 
     @property
     def root(self) -> Path | None:
+        """`data_root` as a path."""
         return None if self.data_root is None else Path(self.data_root)
 
     def flat(self) -> dict[str, Any]:
-        """All fields side by side, those of the recipe last."""
+        """List all fields by name, those of the recipe last."""
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "settings"}
         return {**own, **recipe_values(self.settings)}
 
     @classmethod
     def from_flat(cls, values: dict[str, Any]) -> "DetectConfig":
-        """The inverse of `flat`; fields that are missing take the recipe's or the default value."""
-        own, theirs = ([item.name for item in fields(kind)] for kind in (cls, DetectRecipe))
-        if unknown := sorted(set(values) - set(own) - set(theirs)):
-            raise unknown_name("setting", unknown[0], [*own, *theirs])
+        """Build a configuration from the values of `flat`.
+
+        Args:
+            values: Values by name. Missing ones take the recipe's value or the default.
+
+        Returns:
+            The configuration.
+        """
+        own, recipe_fields = ([item.name for item in fields(kind)] for kind in (cls, DetectRecipe))
+        if unknown := sorted(set(values) - set(own) - set(recipe_fields)):
+            raise unknown_name("setting", unknown[0], [*own, *recipe_fields])
         for name in ("data", "backbone"):
             if values.get(name) is None:
-                raise ValueError(f"{name} is missing: accepted is automix detect train DATA --backbone RUN")
-        changed: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name in theirs}
+                raise AutomixError(f"{name} is missing: automix detect train DATA --backbone RUN")
+        changed: Any = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name in recipe_fields
+        }
         recipe = type(find_detect_recipe(values.get("recipe", cls.recipe)))
         return cls(**{name: v for name, v in values.items() if name in own}, settings=recipe(**changed))
 
     @classmethod
     def load(cls, folder: Path) -> "DetectConfig":
-        """That of a run folder."""
+        """Read the configuration of a run.
+
+        Args:
+            folder: The run folder.
+
+        Returns:
+            The configuration.
+        """
         return cls.from_flat(read_config(folder / CONFIG))
 
     def save(self) -> None:
-        text = yaml.safe_dump(self.flat(), sort_keys=False)
-        (self.folder / CONFIG).write_text(text, encoding="utf-8")
+        """Write the configuration into the run folder."""
+        write_text(self.folder / CONFIG, yaml.safe_dump(self.flat(), sort_keys=False))

@@ -1,28 +1,37 @@
-"""The layouts of VOC and COCO. Every annotation is read at the start, so that a broken one does not end a long run."""
+"""The file layouts of VOC and COCO. All annotations are read at the start, so that a broken one fails early."""
 
 import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from automix.core.errors import AutomixError, one_line
 from automix.studies.detection.data import DetectionSet, Objects
 
 VOC_CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
+VOC_SOURCE = "http://host.robots.ox.ac.uk/pascal/VOC/"
+COCO_SOURCE = "https://cocodataset.org/#download"
 
 
-def voc(folder: Path) -> tuple[DetectionSet, DetectionSet]:
-    """trainval of VOC2007 and, where it is there, of VOC2012; tested on VOC2007's test images.
+def read_voc(folder: Path) -> tuple[DetectionSet, DetectionSet]:
+    """Read a VOCdevkit.
 
-    VOC's coordinates are those of pixels, counted from 1, both ends included: 1 is subtracted from the first.
+    VOC counts pixels from 1 and includes both ends of a box: 1 is subtracted from the first.
+
+    Args:
+        folder: The VOCdevkit, with VOC2007 and optionally VOC2012 in it.
+
+    Returns:
+        trainval of VOC2007 and, if it is there, of VOC2012; the test images of VOC2007.
     """
     listed = {"train": [("VOC2007", "trainval")], "test": [("VOC2007", "test")]}
     if (folder / "VOC2012").is_dir():
         listed["train"].append(("VOC2012", "trainval"))
     train, test = (
-        _voc_images([(folder / year, name) for year, which in parts for name in _voc_names(folder / year, which)])
+        _read_voc_images([(folder / year, name) for year, which in parts for name in _voc_names(folder / year, which)])
         for parts in listed.values()
     )
     return train, test
@@ -33,80 +42,96 @@ def _voc_names(year: Path, which: str) -> list[str]:
     try:
         names = path.read_text(encoding="utf-8").split()
     except OSError:
-        raise ValueError(f"{path}: not found; accepted is VOC's own layout, get it from "
-                         "http://host.robots.ox.ac.uk/pascal/VOC/")  from None  # fmt: skip
+        raise AutomixError(f"{path}: not found; get VOC in its original layout from {VOC_SOURCE}") from None
     if not names:
-        raise ValueError(f"{path}: names no image; accepted is a name on each line")
+        raise AutomixError(f"{path}: the list is empty; it must have an image name on each line")
     return names
 
 
-def _voc_images(images: list[tuple[Path, str]]) -> DetectionSet:
+def _read_voc_images(images: list[tuple[Path, str]]) -> DetectionSet:
     objects = tuple(read_voc_annotation(year / "Annotations" / f"{name}.xml") for year, name in images)
     return DetectionSet(VOC_CLASSES, objects, tuple(str(year / "JPEGImages" / f"{name}.jpg") for year, name in images))
 
 
 def read_voc_annotation(path: Path) -> Objects:
+    """Read the XML annotation of one VOC image.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The objects; difficult ones are ignored.
+
+    Raises:
+        AutomixError: If the file cannot be read, a class is unknown or a box is empty.
+    """
     boxes: list[list[float]] = []
     labels, difficult = [], []
     try:
         for item in ElementTree.parse(path).getroot().iter("object"):
             x0, y0, x1, y1 = (float(item.findtext(f"bndbox/{side}", "")) for side in ("xmin", "ymin", "xmax", "ymax"))
-            boxes.append(_checked([x0 - 1, y0 - 1, x1, y1]))
+            boxes.append(_check_box([x0 - 1, y0 - 1, x1, y1]))
             labels.append(VOC_CLASSES.index(item.findtext("name", "").strip()))
             difficult.append(item.findtext("difficult", "0").strip() == "1")
     except (OSError, ElementTree.ParseError, ValueError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        raise ValueError(f"{path}: cannot be read as a VOC annotation ({reason})") from None
-    return Objects.of(boxes, labels, difficult)
+        reason = (isinstance(error, OSError) and error.strerror) or one_line(error)
+        raise AutomixError(f"{path}: cannot be read as a VOC annotation ({reason})") from None
+    return Objects.from_lists(boxes, labels, difficult)
 
 
-def coco(folder: Path) -> tuple[DetectionSet, DetectionSet]:
-    """train2017 and val2017. The classes are the categories in the order of their numbers."""
-    train, test = (_coco_images(folder, which) for which in ("train2017", "val2017"))
+def read_coco(folder: Path) -> tuple[DetectionSet, DetectionSet]:
+    """Read COCO's train2017 and val2017.
+
+    Args:
+        folder: The folder with train2017, val2017 and annotations in it.
+
+    Returns:
+        The training and the test set. The classes are the categories in the order of their ids.
+    """
+    train, test = (_read_coco_images(folder, which) for which in ("train2017", "val2017"))
     if train.classes != test.classes:
-        raise ValueError(f"{folder}: train2017 and val2017 have different categories; accepted are the same in both")
+        raise AutomixError(f"{folder}: train2017 and val2017 must have the same categories")
     return train, test
 
 
-def _coco_images(folder: Path, which: str) -> DetectionSet:
+def _read_coco_images(folder: Path, which: str) -> DetectionSet:
     path = folder / "annotations" / f"instances_{which}.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
-        raise ValueError(f"{path}: not found; accepted is COCO's own layout, get it from "
-                         "https://cocodataset.org/#download")  from None  # fmt: skip
+        raise AutomixError(f"{path}: not found; get COCO in its original layout from {COCO_SOURCE}") from None
     except ValueError as error:
-        raise ValueError(f"{path}: cannot be read as JSON ({' '.join(str(error).split())})") from None
+        raise AutomixError(f"{path}: cannot be read as JSON ({one_line(error)})") from None
     try:
-        return _coco_set(content, folder / which)
+        return _parse_coco(content, folder / which)
     except (KeyError, TypeError, ValueError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ValueError(f"{path}: cannot be read as COCO's instances ({what})") from None
+        what = f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
+        raise AutomixError(f"{path}: cannot be read as COCO's instances ({what})") from None
 
 
-def _coco_set(content: dict[str, Any], images: Path) -> DetectionSet:
+def _parse_coco(content: dict[str, Any], images: Path) -> DetectionSet:
     categories = sorted(content["categories"], key=lambda category: category["id"])
     label_of = {category["id"]: label for label, category in enumerate(categories)}
-    found: dict[int, tuple[list[list[float]], list[int], list[bool]]] = {
+    by_image: dict[int, tuple[list[list[float]], list[int], list[bool]]] = {
         image["id"]: ([], [], []) for image in content["images"]
     }
     for annotation in content["annotations"]:
         x, y, width, height = annotation["bbox"]
         if width <= 0 or height <= 0:
-            continue  # COCO has two such; Detectron2 drops them as well
-        boxes, labels, crowds = found[annotation["image_id"]]
-        boxes.append(_checked([x, y, x + width, y + height]))
+            continue  # COCO has two such boxes; Detectron2 drops them as well
+        boxes, labels, crowds = by_image[annotation["image_id"]]
+        boxes.append(_check_box([x, y, x + width, y + height]))
         labels.append(label_of[annotation["category_id"]])
         crowds.append(bool(annotation.get("iscrowd", 0)))
     return DetectionSet(
         tuple(category["name"] for category in categories),
-        tuple(Objects.of(*found[image["id"]]) for image in content["images"]),
+        tuple(Objects.from_lists(*by_image[image["id"]]) for image in content["images"]),
         tuple(str(images / image["file_name"]) for image in content["images"]),
     )
 
 
-def _checked(box: list[float]) -> list[float]:
+def _check_box(box: list[float]) -> list[float]:
     x0, y0, x1, y1 = box
     if not (x0 < x1 and y0 < y1):  # NaN included
-        raise ValueError(f"a box from ({x0:g}, {y0:g}) to ({x1:g}, {y1:g}): accepted are x0 < x1 and y0 < y1")
+        raise AutomixError(f"a box must have x0 < x1 and y0 < y1, got ({x0:g}, {y0:g}) to ({x1:g}, {y1:g})")
     return box

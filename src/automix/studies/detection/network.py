@@ -1,17 +1,17 @@
 """Faster R-CNN (Ren et al., 2015) with a trained classifier as backbone, from torchvision's parts.
 
-c4   Detectron2's R50-C4: proposals from the map of stage 3, five sizes and three shapes of anchors at each place; each
-     proposal is cut out of that map by RoIAlign at 14 x 14 and goes through the classifier's own stage 4; the mean over
-     the result is classified and its box refined.
-fpn  Lin et al. (2017): a feature pyramid over stages 1 to 4 and a coarser fifth map, one size of anchors on each;
-     proposals are cut out at 7 x 7 and go through two linear layers of 1024.
+c4   Detectron2's R50-C4: proposals from the map of stage 3, with anchors of five sizes and three aspect ratios. Each
+     proposal is pooled from that map by RoIAlign at 14 x 14 and goes through the classifier's own stage 4. The mean
+     over the result is classified and its box refined.
+fpn  Lin et al. (2017): a feature pyramid over stages 1 to 4 and a coarser fifth map, anchors of one size on each.
+     Proposals are pooled at 7 x 7 and go through two linear layers of 1024.
 
-As in Detectron2, batch norms are frozen: statistics, scale and shift are the classifier's and do not change. That is
-right for a trained classifier only; in a new network timm's zero scales would switch the blocks off for good.
+As in Detectron2, batch norms are frozen: statistics, scale and shift stay the classifier's. This needs a trained
+classifier: in a new network timm's zero-initialized scales would switch the residual blocks off for good.
 
-Where torchvision's parts differ from Detectron2's: RoIAlign counts pixels from their corners (`aligned=False`) and
-samples each bin at 2 x 2 points; the boxes' loss is quadratic below 1/9; the last layers start from torch's values for
-linear layers; images of all shapes share a batch.
+torchvision's parts differ from Detectron2's: RoIAlign counts pixels from their corners (`aligned=False`) and samples
+each bin at 2 x 2 points; the box loss is quadratic below 1/9; the last layers have torch's default initialization;
+images of all shapes share a batch.
 """
 
 from collections import OrderedDict
@@ -20,11 +20,12 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
-from automix.core.validation import check_whole, unknown_name
+from automix.core.errors import AutomixError
+from automix.core.validation import check_choice, check_whole
 from automix.studies.detection.recipe import DetectRecipe
 
 Kind = Literal["c4", "fpn"]
-SHAPES = (0.5, 1.0, 2.0)  # height / width of the anchors
+ASPECT_RATIOS = (0.5, 1.0, 2.0)  # height / width of the anchors
 PYRAMID_CHANNELS = 256
 HIDDEN = 1024  # FPN's two linear layers
 
@@ -38,23 +39,29 @@ def create_detector(
     mean: Sequence[float] = (0.485, 0.456, 0.406),
     std: Sequence[float] = (0.229, 0.224, 0.225),
 ) -> nn.Module:
-    """torchvision's FasterRCNN for `num_classes` kinds of objects, numbered from 1; 0 is the background.
+    """Build torchvision's FasterRCNN on a trained classifier.
 
-    `backbone` is a trained timm classifier, whose modules are taken over, not copied. C4 needs a ResNet, FPN a network
-    with four stages that halve the map. `mean` and `std` are those the classifier was trained with.
-    In training mode it takes images in [0, 1] and targets and gives losses, in evaluation mode boxes.
+    In training mode the detector takes images in [0, 1] and targets and returns losses; in eval mode it takes images
+    and returns boxes. Labels count from 1; 0 is the background.
+
+    Args:
+        backbone: A trained timm classifier. Its modules are used, not copied. C4 needs a ResNet, FPN a network with
+            four stages that each halve the map.
+        num_classes: Number of object classes, without the background.
+        kind: ``"c4"`` or ``"fpn"``, see above.
+        settings: Image sizes, anchors, proposals and frozen stages; `DetectRecipe`'s defaults if not given.
+        mean: Mean of each channel that the classifier was trained with.
+        std: Standard deviation of each channel that the classifier was trained with.
+
+    Returns:
+        The detector, in training mode.
     """
-    check_kind(kind)
+    check_choice("kind", kind, get_args(Kind))
     check_whole("num_classes", num_classes, 1)
     settings = settings or DetectRecipe()
     parts = _c4_parts if kind == "c4" else _fpn_parts
     _freeze(backbone, settings.freeze_at)
     return _assemble(*parts(backbone, num_classes, settings), settings=settings, mean=mean, std=std)
-
-
-def check_kind(kind: str) -> None:
-    if kind not in get_args(Kind):
-        raise unknown_name("kind", kind, get_args(Kind))
 
 
 def _c4_parts(backbone: nn.Module, num_classes: int, settings: DetectRecipe) -> tuple[nn.Module, dict[str, Any]]:
@@ -64,14 +71,16 @@ def _c4_parts(backbone: nn.Module, num_classes: int, settings: DetectRecipe) -> 
     from torchvision.ops import MultiScaleRoIAlign
 
     if not _is_resnet(backbone):
-        raise ValueError(f"kind=c4 with {type(backbone).__name__}: accepted are ResNets; others with kind=fpn")
+        raise AutomixError(
+            f"kind 'c4' needs a ResNet, got {type(backbone).__name__}; use kind 'fpn' for other networks"
+        )
     network: Any = backbone
     body: Any = IntermediateLayerGetter(network, {"layer3": "0"})
     body.out_channels, head_channels = (int(network.feature_info[place]["num_chs"]) for place in (-2, -1))
     proposals = settings.proposals
     return body, {
-        "rpn_anchor_generator": AnchorGenerator((settings.anchor_sizes,), (SHAPES,)),
-        "rpn_head": RPNHead(body.out_channels, len(settings.anchor_sizes) * len(SHAPES)),
+        "rpn_anchor_generator": AnchorGenerator((settings.anchor_sizes,), (ASPECT_RATIOS,)),
+        "rpn_head": RPNHead(body.out_channels, len(settings.anchor_sizes) * len(ASPECT_RATIOS)),
         "rpn_pre_nms_top_n_train": 6 * proposals,
         "rpn_post_nms_top_n_train": proposals,
         "rpn_pre_nms_top_n_test": 3 * proposals,
@@ -88,11 +97,11 @@ def _fpn_parts(backbone: nn.Module, num_classes: int, settings: DetectRecipe) ->
     from torchvision.ops import MultiScaleRoIAlign
 
     if len(settings.anchor_sizes) != 5:
-        raise ValueError(f"anchor_sizes={settings.anchor_sizes}: accepted for fpn are five, one for each of its maps")
+        raise AutomixError(f"anchor_sizes must have five values for kind 'fpn', got {settings.anchor_sizes}")
     half = settings.proposals // 2
     return _Pyramid(backbone), {
-        "rpn_anchor_generator": AnchorGenerator(tuple((size,) for size in settings.anchor_sizes), (SHAPES,) * 5),
-        "rpn_head": RPNHead(PYRAMID_CHANNELS, len(SHAPES)),
+        "rpn_anchor_generator": AnchorGenerator(tuple((size,) for size in settings.anchor_sizes), (ASPECT_RATIOS,) * 5),
+        "rpn_head": RPNHead(PYRAMID_CHANNELS, len(ASPECT_RATIOS)),
         "rpn_pre_nms_top_n_train": 2 * half,
         "rpn_post_nms_top_n_train": half,
         "rpn_pre_nms_top_n_test": half,
@@ -104,7 +113,7 @@ def _fpn_parts(backbone: nn.Module, num_classes: int, settings: DetectRecipe) ->
 
 
 class _Pyramid(nn.Module):
-    """A network's four stages and torchvision's feature pyramid over them."""
+    """The four stages of a network and torchvision's feature pyramid over them."""
 
     out_channels = PYRAMID_CHANNELS
 
@@ -121,7 +130,7 @@ class _Pyramid(nn.Module):
 
 
 def _four_stages(backbone: nn.Module) -> tuple[nn.Module, list[int]]:
-    """What gives the maps of stages 1 to 4, and their channels."""
+    """Find the module that returns the maps of stages 1 to 4, and their channels."""
     from timm.models._features import FeatureGetterNet
     from torchvision.models._utils import IntermediateLayerGetter
 
@@ -134,8 +143,10 @@ def _four_stages(backbone: nn.Module) -> tuple[nn.Module, list[int]]:
     elif halving and hasattr(backbone, "forward_intermediates"):
         body = FeatureGetterNet(backbone, out_indices=[-4, -3, -2, -1])
     else:
-        raise ValueError(f"kind=fpn with {type(backbone).__name__}: accepted are networks with four stages, each of "
-                         "which halves the map: ResNets, ConvNeXt, EfficientNet and the like")  # fmt: skip
+        raise AutomixError(
+            "kind 'fpn' needs a network with four stages that each halve the map (ResNet, ConvNeXt, EfficientNet), "
+            f"got {type(backbone).__name__}"
+        )
     return body, [int(stage["num_chs"]) for stage in info]
 
 
@@ -157,12 +168,14 @@ def _assemble(
 
 
 def _freeze(backbone: nn.Module, freeze_at: int) -> None:
-    """Freeze all batch norms, and the weights of the first `freeze_at` parts: stem, stage 1, ..."""
+    """Freeze all batch norms, and the weights of the stem and the first `freeze_at` - 1 stages."""
     from timm.layers import freeze_batch_norm_2d
 
     freeze_batch_norm_2d(backbone)
     if freeze_at and not _is_resnet(backbone):
-        raise ValueError(f"freeze_at={freeze_at} with {type(backbone).__name__}: accepted is 0, or a ResNet")
+        raise AutomixError(
+            f"freeze_at must be 0 for {type(backbone).__name__}, got {freeze_at}; only ResNets freeze stages"
+        )
     if freeze_at:
         stages = [f"layer{stage}" for stage in range(1, 5)]
         stem = [name for name, _ in backbone.named_children() if name in ("conv1", "bn1")]
@@ -177,4 +190,12 @@ def _is_resnet(backbone: nn.Module) -> bool:
 
 
 def trained_parameters(detector: nn.Module) -> list[nn.Parameter]:
+    """List the parameters that are not frozen.
+
+    Args:
+        detector: From `create_detector`.
+
+    Returns:
+        The parameters for the optimizer.
+    """
     return [parameter for parameter in detector.parameters() if parameter.requires_grad]

@@ -2,27 +2,33 @@
 
 from pathlib import Path
 
+from automix.core.errors import AutomixError
 from automix.data.datasets import data_root
 from automix.studies.detection.data import DetectionSet
-from automix.studies.detection.layouts import coco, voc
+from automix.studies.detection.layouts import read_coco, read_voc
 from automix.studies.detection.scenes import draw_scenes
 
 
 def open_detection_data(name: str, root: Path | None = None) -> tuple[DetectionSet, DetectionSet]:
-    """The training and the test set: `shapes`, `voc`, `coco`, or a folder in the layout of one of the latter two.
+    """Open a detection dataset.
 
-    `voc` is the folder VOCdevkit and `coco` the folder coco below `root` (else AUTOMIX_DATA, else ./data).
+    Args:
+        name: ``shapes``, ``voc``, ``coco``, or a folder in the layout of one of the latter two.
+        root: The folder that holds VOCdevkit and coco; AUTOMIX_DATA or ./data if not given.
+
+    Returns:
+        The training and the test set.
     """
     if name == "shapes":
         return draw_scenes(1200, seed=0), draw_scenes(240, seed=1)
     if name == "voc":
-        return voc(data_root(root) / "VOCdevkit")
+        return read_voc(data_root(root) / "VOCdevkit")
     if name == "coco":
-        return coco(data_root(root) / "coco")
+        return read_coco(data_root(root) / "coco")
     folder = Path(name)
     if (folder / "annotations").is_dir():
-        return coco(folder)
+        return read_coco(folder)
     if (folder / "VOC2007").is_dir():
-        return voc(folder)
-    found = "no VOC2007 and no annotations in it" if folder.is_dir() else "no such folder"
-    raise ValueError(f"data {name!r}: {found}; accepted are shapes, voc, coco, a VOCdevkit or a folder of COCO's")
+        return read_voc(folder)
+    reason = "neither VOC2007 nor annotations in it" if folder.is_dir() else "no such folder"
+    raise AutomixError(f"data must be shapes, voc, coco, a VOCdevkit or a COCO folder, got {name!r} ({reason})")

@@ -1,16 +1,18 @@
-"""How a detector is fine-tuned. The paper fine-tunes R50-C4 with Detectron2, on VOC for 24k iterations and on COCO by
-the 2x schedule; what it does not say is as in Detectron2's configurations of that network.
+"""Settings for fine-tuning a detector.
 
-The names of the fields are the flags of the command line, and the lines below them are its help.
+The paper fine-tunes R50-C4 with Detectron2, on VOC for 24k iterations and on COCO by the 2x schedule. Settings that the
+paper does not give are those of Detectron2's configurations of that network. The command line makes its flags from the
+field names, and its help from the lines below them.
 """
 
 import math
 from dataclasses import dataclass, fields
 
+from automix.core.errors import AutomixError
 from automix.core.validation import check_at_least, check_whole, unknown_name
 
-DROP = 0.1  # the learning rate after a drop, relative to before
-FIRST = 0.001  # the learning rate at the start of the warm-up, relative to its end
+DROP = 0.1  # factor on the learning rate at each drop
+WARMUP_START = 0.001  # factor on the learning rate at the start of the warm-up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,24 +53,31 @@ class DetectRecipe:
             check_whole(name, getattr(self, name), 2)
         check_whole("warmup_steps", self.warmup_steps, 0)
         if self.freeze_at not in range(6):
-            raise ValueError(f"freeze_at={self.freeze_at}: accepted are 0 to 5")
+            raise AutomixError(f"freeze_at must be in [0, 5], got {self.freeze_at}")
         if not 0 < self.lr < math.inf:
-            raise ValueError(f"lr={self.lr}: accepted is a number > 0")
+            raise AutomixError(f"lr must be > 0, got {self.lr}")
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum={self.momentum}: accepted is a number in [0, 1)")
+            raise AutomixError(f"momentum must be in [0, 1), got {self.momentum}")
         check_at_least("weight_decay", self.weight_decay, 0)
         for name in ("short_sides", "anchor_sizes"):
             sizes = getattr(self, name)
             if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
-                raise ValueError(f"{name}={sizes}: accepted are one or more numbers of pixels >= 1")
+                raise AutomixError(f"{name} must be one or more sizes >= 1 in pixels, got {sizes}")
         if any(not 0 < share < 1 for share in self.drops):
-            raise ValueError(f"drops={self.drops}: accepted are shares of the steps, between 0 and 1")
+            raise AutomixError(f"drops must be shares of the steps in (0, 1), got {self.drops}")
 
     def lr_at(self, step: int) -> float:
-        """The learning rate of `step`, which counts from 0: Detectron2's WarmupMultiStepLR."""
+        """Compute the learning rate of a step, by Detectron2's WarmupMultiStepLR.
+
+        Args:
+            step: Number of the step, from 0.
+
+        Returns:
+            The learning rate.
+        """
         dropped = sum(step >= round(share * self.steps) for share in self.drops)
-        risen = min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
-        return self.lr * DROP**dropped * (FIRST + (1 - FIRST) * risen)
+        warmup = min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
+        return self.lr * DROP**dropped * (WARMUP_START + (1 - WARMUP_START) * warmup)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,20 +118,44 @@ _RECIPES: dict[str, type[DetectRecipe]] = {"voc": Voc, "coco": Coco, "quick": Qu
 
 
 def find_detect_recipe(name: str) -> DetectRecipe:
-    """The recipe of that name: voc, coco or quick."""
+    """Look up a recipe.
+
+    Args:
+        name: ``"voc"``, ``"coco"`` or ``"quick"``.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        AutomixError: If there is no recipe of that name.
+    """
     if name not in _RECIPES:
         raise unknown_name("recipe", name, list(_RECIPES))
     return _RECIPES[name]()
 
 
 def recipe_values(recipe: DetectRecipe) -> dict[str, object]:
-    """The fields by name, as YAML and JSON have them: lists for tuples."""
+    """List the fields as YAML and JSON have them, with lists for tuples.
+
+    Args:
+        recipe: The recipe.
+
+    Returns:
+        The values by name.
+    """
     values = {item.name: getattr(recipe, item.name) for item in fields(DetectRecipe)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def recipe_from_values(values: dict[str, object]) -> DetectRecipe:
-    """The inverse of `recipe_values`."""
+    """Build a recipe from the values of `recipe_values`.
+
+    Args:
+        values: Values by name; lists become tuples.
+
+    Returns:
+        The recipe.
+    """
     return DetectRecipe(
         **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}  # type: ignore[arg-type]
     )

@@ -1,7 +1,7 @@
-"""Scenes of several drawn shapes with their boxes: `shapes` for detectors. Needs no download.
+"""Drawn scenes of several shapes with their boxes: the dataset `shapes` for detectors, which needs no download.
 
-A scene is a dark, softly colored ground of 96 px with one to four objects of `automix.data.shapes`, at most one in
-each quarter, somewhere in it, small or as large as a quarter. What lies in front of an object is cut out of it.
+A scene is a dark, softly colored background of 96 px with one to four objects of `automix.data.shapes`. Each quarter
+of the scene has at most one object, at a random place, small or as large as the quarter.
 """
 
 from collections.abc import Iterator
@@ -18,42 +18,50 @@ SIDE = 96  # px of a scene
 QUARTER = SIDE // 2
 SIDES = (32, QUARTER)  # px of the drawn images that objects are taken from
 
-Drawn = tuple[Tensor, Tensor, Tensor, int]  # pixels, mask, box, label
+DrawnObject = tuple[Tensor, Tensor, Tensor, int]  # pixels, mask, box, label
 
 
 def draw_scenes(count: int, seed: int = 0) -> DetectionSet:
-    """`count` scenes, drawn by `seed`."""
+    """Draw scenes with one to four objects each.
+
+    Args:
+        count: Number of scenes.
+        seed: Decides all draws.
+
+    Returns:
+        The scenes, in memory.
+    """
     generator = step_generator(seed, 0, stream="scenes")
-    scenes = _grounds(count, generator)
+    scenes = _backgrounds(count, generator)
     numbers = torch.randint(1, 5, (count,), generator=generator)
     sizes = torch.randint(len(SIDES), (int(numbers.sum()),), generator=generator)
-    drawn = [_drawn(int((sizes == size).sum()), side, 2 * seed + size) for size, side in enumerate(SIDES)]
+    drawn = [_draw_objects(int((sizes == size).sum()), side, 2 * seed + size) for size, side in enumerate(SIDES)]
     objects = []
-    for scene, its_sizes in zip(scenes, sizes.split(numbers.tolist()), strict=True):
-        quarters = torch.randperm(4, generator=generator)[: len(its_sizes)].tolist()
+    for scene, scene_sizes in zip(scenes, sizes.split(numbers.tolist()), strict=True):
+        quarters = torch.randperm(4, generator=generator)[: len(scene_sizes)].tolist()
         boxes, labels = [], []
-        for quarter, size in zip(quarters, its_sizes.tolist(), strict=True):
+        for quarter, size in zip(quarters, scene_sizes.tolist(), strict=True):
             pixels, mask, box, label = next(drawn[size])
             x, y = torch.randint(QUARTER - SIDES[size] + 1, (2,), generator=generator).tolist()
             x, y = x + QUARTER * (quarter % 2), y + QUARTER * (quarter // 2)
-            covered = scene[:, y : y + SIDES[size], x : x + SIDES[size]]
-            covered[:, mask] = pixels[:, mask]
+            region = scene[:, y : y + SIDES[size], x : x + SIDES[size]]
+            region[:, mask] = pixels[:, mask]
             boxes.append(box + torch.tensor([x, y, x, y]))
             labels.append(label)
         objects.append(Objects(torch.stack(boxes).float(), torch.tensor(labels), torch.zeros(len(labels)).bool()))
     return DetectionSet(CLASSES, tuple(objects), images=scenes)
 
 
-def _grounds(count: int, generator: torch.Generator) -> Tensor:
-    """Dark colors that change slowly, and noise: (N, 3, SIDE, SIDE) uint8."""
+def _backgrounds(count: int, generator: torch.Generator) -> Tensor:
+    """Draw dark, slowly changing colors with noise, (N, 3, SIDE, SIDE) uint8."""
     colors = 0.5 * torch.rand(count, 3, 6, 6, generator=generator)
-    ground = F.interpolate(colors, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
-    ground += 0.06 * torch.randn(ground.shape, generator=generator)
-    return (ground.clamp(0, 1) * 255).round().byte()
+    background = F.interpolate(colors, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
+    background += 0.06 * torch.randn(background.shape, generator=generator)
+    return (background.clamp(0, 1) * 255).round().byte()
 
 
-def _drawn(count: int, side: int, seed: int) -> Iterator[Drawn]:
-    """`count` objects in an order of their own: drawn in turns, the first scenes would show the first classes only."""
+def _draw_objects(count: int, side: int, seed: int) -> Iterator[DrawnObject]:
+    """Iterate over objects in random order; `draw_shapes` cycles through the classes."""
     shapes = draw_shapes(count, side, seed) if count else None
     for i in torch.randperm(count, generator=step_generator(seed, side, stream="scenes")).tolist():
         assert shapes is not None  # for the type checker

@@ -1,4 +1,4 @@
-"""Detections on images, to look at."""
+"""Pictures of detections."""
 
 from collections.abc import Sequence
 
@@ -10,31 +10,44 @@ from automix.studies.detection.data import Objects
 
 COLUMNS = 4
 CELL = 240  # px: the side of the square that an image is fitted into
-LEAST = 0.5  # score from which on boxes are drawn; the best is drawn in any case
+MIN_SCORE = 0.5  # boxes below it are not drawn; the best one always is
 COLORS = ("#ff5c5c", "#ffb000", "#5ce65c", "#35c8ff", "#ff6ee0", "#c9a0ff", "#ffff66", "#8fa8ff")
 
 
 def draw_detections(
-    images: Sequence[Tensor], found: Sequence[dict[str, Tensor]], objects: Sequence[Objects], classes: Sequence[str]
+    images: Sequence[Tensor],
+    detections: Sequence[dict[str, Tensor]],
+    objects: Sequence[Objects],
+    classes: Sequence[str],
 ) -> Image.Image:
-    """Images (3, H, W) uint8 in rows of four, with the objects' boxes and, with names and scores, those detected."""
+    """Draw images in rows of four, with annotated and detected boxes.
+
+    Args:
+        images: ``(3, H, W)`` uint8 each.
+        detections: ``boxes``, ``labels`` (from 0) and ``scores`` of each image.
+        objects: The annotated objects of each image.
+        classes: Class names by label.
+
+    Returns:
+        The picture: annotated boxes in white, detections with class and score.
+    """
     rows = -(-len(images) // COLUMNS)
     columns = min(COLUMNS, len(images))
     width = 2 * MARGIN + columns * (CELL + GAP) - GAP
     picture = Image.new("RGB", (max(width, 560), 2 * MARGIN + rows * (CELL + GAP) + 48), PAPER)
     draw = ImageDraw.Draw(picture)
-    note = f"thin white: the objects; colored: the best detection, and all with a score of {LEAST:g} or more"
+    note = f"thin white: the objects; colored: the best detection, and all with a score of {MIN_SCORE:g} or more"
     draw.text((MARGIN, MARGIN), "Detections", fill=INK, font=ImageFont.load_default(size=18))
     draw.text((MARGIN, MARGIN + 24), note, fill=PENCIL, font=ImageFont.load_default(size=13))
-    for number, (image, answer, expected) in enumerate(zip(images, found, objects, strict=True)):
+    for number, (image, found, expected) in enumerate(zip(images, detections, objects, strict=True)):
         row, column = divmod(number, COLUMNS)
-        cell = _annotated(image, answer, expected, classes)
+        cell = _draw_boxes(image, found, expected, classes)
         corner = (MARGIN + column * (CELL + GAP), MARGIN + 48 + row * (CELL + GAP))
         picture.paste(cell, (corner[0] + (CELL - cell.width) // 2, corner[1] + (CELL - cell.height) // 2))
     return picture
 
 
-def _annotated(image: Tensor, found: dict[str, Tensor], objects: Objects, classes: Sequence[str]) -> Image.Image:
+def _draw_boxes(image: Tensor, found: dict[str, Tensor], objects: Objects, classes: Sequence[str]) -> Image.Image:
     height, width = image.shape[-2:]
     scale = CELL / max(height, width)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
@@ -45,7 +58,7 @@ def _annotated(image: Tensor, found: dict[str, Tensor], objects: Objects, classe
         draw.rectangle(box, outline="#ffffff")
     font = ImageFont.load_default(size=12)
     order = found["scores"].argsort(descending=True)
-    count = max(1, int((found["scores"] >= LEAST).sum()))
+    count = max(1, int((found["scores"] >= MIN_SCORE).sum()))
     for number in order[:count].flip(0).tolist():  # the best on top
         label = int(found["labels"][number])
         color = COLORS[label % len(COLORS)]
