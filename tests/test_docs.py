@@ -1,6 +1,5 @@
 """The documentation site: it builds without a warning or the network, and its tables and code say what is true."""
 
-import ast
 import importlib.util
 import inspect
 import json
@@ -15,8 +14,6 @@ from typing import Any
 
 import draw_house
 import pytest
-import torch
-from conftest import batch
 
 import automix
 from automix.runs.recipes import RECIPES
@@ -38,10 +35,6 @@ def rows(page: str, header: str, below: str = "#") -> dict[str, list[str]]:
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:]]
     end = next((number for number, line in enumerate(lines[start:]) if not line.startswith("|")), len(cells))
     return {row[0].strip("`"): row[1:] for row in cells[:end]}
-
-
-def python_blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 def load(name: str, path: Path) -> ModuleType:
@@ -176,33 +169,6 @@ def test_every_method_has_its_page() -> None:
     pages = {path.stem for path in (DOCS / "methods").glob("*.md")} - {"README"}
     assert pages == set(automix.methods()) - {"vanilla"}
     assert {re.sub(r"\W", "", name.split("]")[0]) for name in listed} == set(automix.methods())
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
-def test_code_on_the_pages_is_python(page: Path) -> None:
-    for block in python_blocks(page):
-        ast.parse(block)
-
-
-@pytest.mark.parametrize("name", ["index.md", "recipes.md", "faq.md"])
-def test_code_on_the_page_runs(name: str) -> None:
-    x, y = batch(4, 32, 32)
-    names: dict[str, Any] = {
-        "automix": automix,
-        "torch": torch,
-        "model": automix.create_model("resnet18", num_classes=10, image_size=32, channels=(8, 8, 16, 16)),
-        "my_network": torch.nn.Sequential(),
-        "loader": [(x, y)] * 2,
-        "x": x,
-        "y": y,
-        "total": 2,
-        "g": torch.Generator(),
-    }
-    blocks = [block for block in python_blocks(DOCS / name) if "my_network" not in block]
-    assert blocks
-    for block in blocks:
-        exec(block, names)
-    assert "task" in names or "recipe" in names
 
 
 # --- the architecture ------------------------------------------------------------------------------------------------
