@@ -52,12 +52,12 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixup": ("mixup", {}),
     "vanilla": ("vanilla", {}),
     "mixup, teacher": ("mixup", {"ema": True}),
-    "exact": ("automix", {"effort": "exact"}),
-    "exact, paper's block": ("automix", {"paper": True}),
-    "exact, no second loss": ("automix", {"effort": "exact", "second_loss": "none"}),
+    "exact": ("automix", {"aux_loss": "clean", "block_share": 1.0, "mix_until": 1.0}),
+    "exact, paper's block": ("automix", {"preset": "paper"}),
+    "exact, no second loss": ("automix", {"block_share": 1.0, "mix_until": 1.0, "aux_loss": "none"}),
     "usual": ("automix", {}),
     "usual, blind block": ("automix", BLIND),  # before it went by the labels
-    "fast": ("automix", {"effort": "fast"}),
+    "fast": ("automix", {"preset": "fast"}),
 }
 REFERENCE = "mixup"
 
@@ -77,10 +77,10 @@ def passes(model: nn.Module, size: int, method: str, options: dict[str, Any]) ->
         return 3.0
     task = automix.create_task(method, model, **options)
     assert isinstance(task, automix.AutoMix)
-    share, features = float(task.block_share), _share_to_layer(model, size)
-    if task.second_loss == "joined":  # what the Mix Block mixes, and learns from, is a share of the batch
+    share, features = float(task.settings.block_share), _share_to_layer(model, size)
+    if task.settings.aux_loss == "joined":  # what the Mix Block mixes, and learns from, is a share of the batch
         return 3 * (1 + share) + features * share + 2 * share
-    student = 3.0 if task.second_loss == "none" else 6.0
+    student = 3.0 if task.settings.aux_loss == "none" else 6.0
     return student + features + 2 * share
 
 
@@ -147,7 +147,7 @@ def plot(tables: dict[str, Any], path: Path) -> None:
 def profile(network: str) -> None:
     """The operations of an exact step by their own time."""
     model, size, batch = build(network)
-    step = training_step(new_task("automix", model, seed=0, effort="exact"))
+    step = training_step(new_task("automix", model, seed=0, aux_loss="clean", block_share=1.0, mix_until=1.0))
     x, y = noise(model, CLASSES, size, batch, 0)
     step(x, y)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:

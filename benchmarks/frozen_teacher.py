@@ -19,19 +19,18 @@ from torch import Tensor, nn
 from automix import AutoMix, Mixed, MixedTarget, cutmix, mixup
 from automix.core.blend import blend, mask_spread
 from automix.core.draws import step_generator
-from automix.methods.automix.diagnostics import diagnose
-from automix.methods.automix.diagnostics import found as recognized
+from automix.methods.automix.diagnostics import diagnose, recognized
 from automix.methods.automix.mix_block import bias_for_mean
 from automix.studies.replica import BLIND
 from automix.training.build import build_data
 from automix.training.distributed import World
 from automix.training.load import load_task
 
-NO_LABELS = {"by_label": False}
+NO_LABELS = {"class_vectors": False}
 CELLS = {"smooth": False, "upsampling": "nearest"}  # each cell of the map for itself
 FORMS: dict[str, dict[str, Any]] = {
-    "the paper's": {"paper": True},
-    "normalized": {"paper": True, "normalize": True, "block_lr": 0.3},
+    "the paper's": {"preset": "paper"},
+    "normalized": {"preset": "paper", "normalize": True, "block_lr": 0.3},
     "normalized, exact mean": {**NO_LABELS, **CELLS, "local": False},
     "normalized, exact mean, local": {**NO_LABELS, **CELLS},
     "the same, block_lr 1": BLIND,

@@ -25,7 +25,7 @@ NOTHING_ELSE = {**BLIND, "local": False, "exact_mean": False}
 STARTS: dict[str, dict[str, Any]] = {
     "normalized": {"normalize": True, **NOTHING_ELSE},
     "raw": {"normalize": False, **NOTHING_ELSE},
-    "reference": {"paper": True},
+    "reference": {"preset": "paper"},
 }
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     print("| start | step | spread at lam 0.2, 0.5, 0.8 | mean at lam 0.2, 0.5, 0.8 |\n| --- | --- | --- | --- |")
     for start, options in STARTS.items():
         torch.manual_seed(0)
-        task = automix.AutoMix(narrow_resnet(), second_loss="clean", **options)
+        task = automix.AutoMix(narrow_resnet(), aux_loss="clean", **options)
         for done in training_steps(task, loader, arguments.steps):
             if done % max(1, arguments.steps // 4) == 0:
                 masks = [task.mix(images, lam=lam).mask for lam in (0.2, 0.5, 0.8)]

@@ -42,6 +42,7 @@ REGIMES: dict[str, Values] = {
 }
 
 # Forms with the Mix Block as it was before it went by the labels (BLIND), and baselines
+EXACT: dict[str, Any] = {"aux_loss": "clean", "block_share": 1.0, "mix_until": 1.0}
 EARLIER: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "mixup": ("mixup", {"alpha": 1.0}),
@@ -56,9 +57,9 @@ EARLIER: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla-lr-0.2": ("vanilla", {}),
     "cutmix-lr-0.2": ("cutmix", {"alpha": 1.0}),
     "automix": ("automix", {}),
-    "fast": ("automix", {"effort": "fast"}),
-    "exact": ("automix", {"effort": "exact"}),
-    "paper": ("automix", {"paper": True}),
+    "fast": ("automix", {"preset": "fast"}),
+    "exact": ("automix", {"aux_loss": "clean", "block_share": 1.0, "mix_until": 1.0}),
+    "paper": ("automix", {"preset": "paper"}),
     "flat": (
         "automix",
         {"lam_margin": 0.5, "block_share": 0.03},
@@ -68,10 +69,10 @@ EARLIER: dict[str, tuple[str, dict[str, Any]]] = {
     "until-0.85": ("automix", {"mix_until": 0.85}),
     "mixup-until-0.7": ("mixup", {"alpha": 1.0, "mix_until": 0.7}),
     "whole-batch": ("automix", {"block_share": 1.0}),
-    "second-none": ("automix", {"second_loss": "none"}),
-    "second-mixup": ("automix", {"second_loss": "mixup"}),
-    "second-clean": ("automix", {"second_loss": "clean"}),
-    "none-alpha-1": ("automix", {"second_loss": "none", "alpha": 1.0}),
+    "second-none": ("automix", {"aux_loss": "none"}),
+    "second-mixup": ("automix", {"aux_loss": "mixup"}),
+    "second-clean": ("automix", {"aux_loss": "clean"}),
+    "none-alpha-1": ("automix", {"aux_loss": "none", "alpha": 1.0}),
     "alpha-1": ("automix", {"alpha": 1.0}),
     "alpha-0.5": ("automix", {"alpha": 0.5}),
     "per-sample": ("automix", {"per_sample": True}),
@@ -84,29 +85,35 @@ EARLIER: dict[str, tuple[str, dict[str, Any]]] = {
     "block-lr-3": ("automix", {"block_lr": 3.0}),
     "no-local": ("automix", {"local": False}),
     "drifting-mean": ("automix", {"exact_mean": False}),
-    "exact-bilinear": ("automix", {"effort": "exact", "upsampling": "bilinear"}),
-    "exact-second-mixup": ("automix", {"effort": "exact", "second_loss": "mixup"}),
-    "exact-second-none": ("automix", {"effort": "exact", "second_loss": "none"}),
-    "exact-second-mixup-no-local": ("automix", {"effort": "exact", "second_loss": "mixup", "local": False}),
+    "exact-bilinear": (
+        "automix",
+        {**EXACT, "upsampling": "bilinear"},
+    ),
+    "exact-second-mixup": ("automix", {"block_share": 1.0, "mix_until": 1.0, "aux_loss": "mixup"}),
+    "exact-second-none": ("automix", {"block_share": 1.0, "mix_until": 1.0, "aux_loss": "none"}),
+    "exact-second-mixup-no-local": (
+        "automix",
+        {**EXACT, "aux_loss": "mixup", "local": False},
+    ),
     "averaged": ("automix", {"block_lr": 2.0}),
-    "fast-quarter": ("automix", {"effort": "fast", "block_share": 0.25}),
-    "fast-flat": ("automix", {"effort": "fast", "lam_margin": 0.5}),  # Mixup's samples in place of the block's
+    "fast-quarter": ("automix", {"preset": "fast", "block_share": 0.25}),
+    "fast-flat": ("automix", {"preset": "fast", "lam_margin": 0.5}),  # Mixup's samples in place of the block's
     "mixup-lr-0.05": ("mixup", {"alpha": 1.0}),
     "automix-lr-0.05": ("automix", {}),
     "vanilla-lr-0.05": ("vanilla", {}),
-    "exact-averaged": ("automix", {"effort": "exact", "block_lr": 2.0, "second_loss": "mixup"}),
+    "exact-averaged": ("automix", {"block_share": 1.0, "mix_until": 1.0, "block_lr": 2.0, "aux_loss": "mixup"}),
 }
 
 # Forms of the present one
 PRESENT: dict[str, tuple[str, dict[str, Any]]] = {
     "labels": ("automix", {}),
-    "labels-fast": ("automix", {"effort": "fast"}),
+    "labels-fast": ("automix", {"preset": "fast"}),
     "labels-flat": ("automix", {"lam_margin": 0.5}),  # Mixup's samples in place of the block's
-    "smooth": ("automix", {"by_label": False}),  # all of it but the labels
-    "labels-second-mixup": ("automix", {"second_loss": "mixup"}),
-    "labels-second-mixup-alpha-1": ("automix", {"second_loss": "mixup", "alpha": 1.0}),
+    "smooth": ("automix", {"class_vectors": False}),  # all of it but the labels
+    "labels-second-mixup": ("automix", {"aux_loss": "mixup"}),
+    "labels-second-mixup-alpha-1": ("automix", {"aux_loss": "mixup", "alpha": 1.0}),
 }
-FORMS = {form: (method, {**BLIND, **options} if method == "automix" and "paper" not in options else options)
+FORMS = {form: (method, {**BLIND, **options} if method == "automix" and options.get("preset") != "paper" else options)
          for form, (method, options) in EARLIER.items()} | PRESENT  # fmt: skip
 
 _HALF = {"lr": 0.05, "weight_decay": 1e-3}  # the student's two losses averaged instead of added

@@ -55,7 +55,7 @@ class WithPolicy(automix.AutoMix):
 
     policy = "averaged"
 
-    def update(self, progress: float = 0.0) -> None:
+    def update(self, progress: float | None = None) -> None:
         assert self.teacher is not None
         own = [buffer.clone() for buffer in self.teacher.buffers()]
         super().update(progress)

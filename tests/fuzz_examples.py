@@ -56,7 +56,7 @@ MEANT: dict[str, list[Any]] = {
     "wandb": [False],
 }
 OPTIONS = [
-    "alpha", "gamma", "layer", "layers", "channels", "momentum", "block", "lam_margin", "second_loss", "paper",
+    "alpha", "gamma", "layer", "layers", "channels", "momentum", "block", "lam_margin", "aux_loss", "paper",
     "seed", "switch", "weights", "criterion", "model", "mix", "x", "self", "num_classes", "depth", "drop_rate",
     "norm_layer", "act_layer", "in_chans", "img_size", "patch_size", "global_pool", "scope", "kind", "steps",
     "mix_block", "ema", "one_hot_loss", "",

@@ -1,22 +1,29 @@
 """The AutoMix task: which loss reaches which parameters, Eq. 7-12, the ablations."""
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from conftest import HandWritten, batch, group_norm
 from safetensors.torch import save_file
 from scipy.stats import beta, kstest
+from timm.loss import SoftTargetCrossEntropy
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
-from automix import AutoMix, MixBlock, MixedTarget, create_model, mixup
+from automix import AutoMix, MixBlock, create_model, mixup
 from automix.core.blend import blend
+from automix.core.criteria import BinaryCrossEntropy, CrossEntropy
 from automix.core.draws import draw_index, draw_lam, step_generator
 from automix.data import draw_shapes
 from automix.methods.automix.block_file import OPTIONS, load_mix_block, save_mix_block
+from automix.methods.automix.settings import PRESETS, AutoMixSettings
 from automix.methods.automix.task import Pairs
 
 
@@ -46,8 +53,8 @@ def grads(task: AutoMix) -> dict[str, Tensor | None]:
 )
 def test_each_loss_reaches_its_own_parameters_only(term: str, paper: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-propagate one term alone: d(l_CE + l_MCE cls)/d phi = 0, d(gen)/d theta_q = 0, the teacher has no grads."""
-    task = make(epsilon=0.0, paper=paper)
-    monkeypatch.setattr("automix.methods.automix.task.step_output", lambda losses, *_: losses)
+    task = make(preset="paper", epsilon=0.0) if paper else make()
+    monkeypatch.setattr(task, "output", lambda losses, *_: losses)
     losses: Any = task(*batch())
     losses[term].backward()
     found = {name.partition(".")[0] for name, grad in grads(task).items() if grad is not None and bool(grad.any())}
@@ -65,7 +72,7 @@ def test_the_whole_loss_reaches_student_and_mix_block_and_never_the_teacher() ->
 
 def test_a_step_is_algorithm_1_written_out() -> None:
     """All four terms, from the modules alone, in the order of the paper's pseudo-code."""
-    task, (x, y) = make(norm=group_norm, epsilon=0.05, paper=True, lam_margin=0.0), batch()
+    task, (x, y) = make(norm=group_norm, epsilon=0.05, preset="paper", lam_margin=0.0), batch()
     task.progress = 0.25
     q, k = drawn(task, x)
     assert not torch.equal(q.index, k.index)
@@ -87,13 +94,13 @@ def test_a_step_is_algorithm_1_written_out() -> None:
     torch.testing.assert_close(out.metrics["loss_generation"], mce(logits_k, k))
     torch.testing.assert_close(out.metrics["loss_lambda"], l_lambda)
     torch.testing.assert_close(out.loss.detach(), sum(out.metrics[n] for n in out.metrics if n.startswith("loss")))
-    torch.testing.assert_close(out.logits, logits_q.detach())
+    torch.testing.assert_close(out.logits, logits_q)
 
 
-@pytest.mark.parametrize(("second_loss", "progress", "alpha"),
-                         [("mixup", 0.6, 2.0), ("rising", 0.6, 0.6), ("rising", 0.0, 0.02)])  # fmt: skip
-def test_mixup_as_the_second_loss_has_a_third_draw(second_loss: str, progress: float, alpha: float) -> None:
-    task, (x, y) = make(norm=group_norm, second_loss=second_loss, block_share=1.0), batch()
+@pytest.mark.parametrize(("aux_loss", "progress", "alpha"),
+                         [("mixup", 0.6, 2.0), ("mixup-ramp", 0.6, 0.6), ("mixup-ramp", 0.0, 0.02)])  # fmt: skip
+def test_mixup_as_the_aux_loss_has_a_third_draw(aux_loss: str, progress: float, alpha: float) -> None:
+    task, (x, y) = make(norm=group_norm, aux_loss=aux_loss, block_share=1.0), batch()
     task.progress = progress
     generator = step_generator(task.seed, task.step)
     for _ in "qk":
@@ -107,11 +114,11 @@ def test_mixup_as_the_second_loss_has_a_third_draw(second_loss: str, progress: f
 def test_what_rises_is_clean_where_no_progress_is_told() -> None:
     """Nearly always: lam is 0 or 1 but for one draw in twenty (Beta(0.02, 0.02); 0.057 of it lies between)."""
     task, x, y = make(per_sample=True), torch.zeros(4000, 3, 1, 1), torch.zeros(4000, dtype=torch.long)
-    lam = task._by_mixup(x, y, step_generator(0, 0)).target.lam
+    lam = task._mixup_samples(x, y, step_generator(0, 0)).target.lam
     between = ((lam > 0.05) & (lam < 0.95)).float().mean().item()
     assert between == pytest.approx(beta(0.02, 0.02).cdf(0.95) - beta(0.02, 0.02).cdf(0.05), abs=0.02)
     task.update(0.7)
-    lam = task._by_mixup(x, y, step_generator(0, 0)).target.lam
+    lam = task._mixup_samples(x, y, step_generator(0, 0)).target.lam
     assert kstest(lam.flatten().numpy(), beta(0.7, 0.7).cdf).pvalue > 0.01
 
 
@@ -164,7 +171,7 @@ def test_looking_changes_nothing(momentum: float | None) -> None:
     assert [module.training for module in task.modules()] == modes
 
 
-def test_near_the_ends_of_lam_the_pair_is_mixed_as_by_mixup() -> None:
+def test_near_the_ends_of_lam_the_pair_is_mixed_as_mixup_samples() -> None:
     task, (x, _) = make(lam_margin=0.08), batch()
     lam = torch.tensor([0.05, 0.08, 0.09, 0.91, 0.93, 1.0])
     mask = task.mix(x, lam=lam).mask
@@ -188,16 +195,16 @@ def test_ablations_drop_their_terms() -> None:
         return {name for name in make(**options)(*batch()).metrics if name.startswith("loss")}
 
     assert terms() == {"loss_mixed", "loss_generation", "loss_mixup"}
-    assert terms(second_loss="clean") == {"loss_mixed", "loss_generation", "loss_clean"}
-    assert terms(second_loss="mixup") == {"loss_mixed", "loss_generation", "loss_mixup"}
-    assert terms(second_loss="none") == {"loss_mixed", "loss_generation"}
-    assert terms(paper=True, second_loss="none") == {"loss_mixed", "loss_generation", "loss_lambda"}
-    assert make(gamma=0.0, epsilon=0.0, paper=True)(*batch()).metrics["loss_lambda"] == 0
+    assert terms(aux_loss="clean") == {"loss_mixed", "loss_generation", "loss_clean"}
+    assert terms(aux_loss="mixup") == {"loss_mixed", "loss_generation", "loss_mixup"}
+    assert terms(aux_loss="none") == {"loss_mixed", "loss_generation"}
+    assert terms(preset="paper", aux_loss="none") == {"loss_mixed", "loss_generation", "loss_lambda"}
+    assert make(gamma=0.0, epsilon=0.0, preset="paper")(*batch()).metrics["loss_lambda"] == 0
 
 
 def test_joint_training_entangles_the_gradients() -> None:
     """momentum=None, the paper's row "none": one mixed pass trains student and Mix Block together, nothing else."""
-    task, (x, y) = make(momentum=None, second_loss="none", gamma=0.0), batch()
+    task, (x, y) = make(momentum=None, aux_loss="none"), batch()
     out = task(x, y)
     out.loss.backward()
     assert {name for name in out.metrics if name.startswith("loss")} == {"loss_mixed"}
@@ -238,7 +245,7 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
     colors = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 0, 2], [2, 2, 2]])
     x = 0.3 * torch.randn(64, 3, 16, 16, generator=generator)
     x[:, :, 4:12, 4:12] += colors[y][:, :, None, None]
-    task = AutoMix(HandWritten(num_classes=4), layer="body", gamma=0.0, mix_until=1.0)
+    task = AutoMix(HandWritten(num_classes=4), layer="body", mix_until=1.0)
 
     def loss_of_samples() -> float:
         mixed = task.mix(x, y, lam=0.5, index=torch.arange(64).roll(1))
@@ -267,13 +274,17 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 0}, "alpha=0: accepted is a number > 0"),
-        ({"momentum": 1.0}, r"momentum=1.0: accepted is None or a number in \[0, 1\)"),
-        ({"second_loss": "ce"}, "second_loss=ce: accepted are rising, joined, clean, mixup, none"),
-        ({"gamma": -1}, "gamma=-1: accepted is a number from 0 to inf"),
-        ({"epsilon": 2}, "epsilon=2: accepted is a number from 0 to 1"),
-        ({"lam_margin": 0.6}, "lam_margin=0.6: accepted is a number from 0 to 0.5"),
-        ({"mix_until": 70}, "mix_until=70: accepted is a number from 0 to 1"),
+        ({"alpha": 0}, "alpha must be > 0"),
+        ({"momentum": 1.0}, "momentum must be .*< 1"),
+        ({"aux_loss": "ce"}, "aux_loss .*mixup-ramp.*joined.*clean.*mixup.*none"),
+        ({"preset": "usual"}, "preset .*tuned, fast, paper"),
+        ({"blok_lr": 1}, "blok_lr.*did you mean 'block_lr'"),
+        ({"exact_mean": False, "gamma": -1}, "gamma must be >= 0"),
+        ({"exact_mean": False, "epsilon": 2}, "epsilon must be <= 1"),
+        ({"gamma": 0.1}, "gamma .*exact_mean"),
+        ({"lam_margin": 0.6}, "lam_margin must be <= 0.5"),
+        ({"mix_until": 70}, "mix_until must be <= 1"),
+        ({"block_share": 0}, "block_share must be > 0"),
         ({"layer": "bodi"}, "layer='bodi': no such submodule; accepted are for instance 'stem', "),
         ({"layer": 3}, "layer=3: HandWritten does not describe its stages; accepted is the name of a submodule"),
         ({"layer": "head"}, "layer='head': cannot count its channels by a trial run .*; pass channels="),
@@ -286,20 +297,73 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
     assert "\n" not in str(error.value)
 
 
-def test_efforts() -> None:
-    def chosen(**options: Any) -> tuple[str, float, float]:
-        task = AutoMix(HandWritten(), layer="body", **options)
-        return task.second_loss, task.block_share, task.mix_until
+def test_presets_and_overrides() -> None:
+    def chosen(**options: Any) -> tuple[str, float, float, float, bool]:
+        settings = make(**options).settings
+        return settings.aux_loss, settings.block_share, settings.mix_until, settings.block_lr, settings.exact_mean
 
-    assert chosen() == chosen(effort="usual") == ("rising", 0.25, 0.7)
-    assert chosen(paper=True) == chosen(effort="exact") == ("clean", 1.0, 1.0)
-    assert chosen(effort="fast") == ("joined", 0.15, 0.7)
-    assert chosen(effort="fast", second_loss="none", block_share=0.5, mix_until=0.0) == ("none", 0.5, 0.0)
+    assert chosen() == chosen(preset="tuned") == ("mixup-ramp", 0.25, 0.7, 0.3, True)
+    assert chosen(preset="paper") == ("clean", 1.0, 1.0, 1.0, False)
+    assert chosen(preset="fast") == ("joined", 0.15, 0.7, 0.3, True)
+    assert chosen(preset="fast", aux_loss="none", block_share=0.5) == ("none", 0.5, 0.7, 0.3, True)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_settings_are_complete_and_shown(preset: str) -> None:
+    """Written out in full, a preset is the same settings again, whatever presets become later."""
+    settings = AutoMixSettings.from_preset(preset)
+    assert AutoMixSettings.from_preset("tuned", **settings.to_dict()) == settings
+    shown = repr(make(preset=preset))
+    assert f"preset='{preset}'" in shown
+    assert f"aux_loss='{settings.aux_loss}'" in shown
+    assert ("gamma=" in shown) == (preset == "paper")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.alpha = 1.0  # type: ignore[misc]
+
+
+def test_random_grids_are_not_interpolated_unless_asked_to() -> None:
+    assert AutoMixSettings.from_preset("tuned", attention=False).upsampling == "nearest"
+    assert AutoMixSettings.from_preset("tuned", attention=False, upsampling="bilinear").upsampling == "bilinear"
+
+
+@pytest.mark.parametrize("preset", ["tuned", "fast"])
+def test_no_image_of_the_blocks_share_is_its_own_partner(preset: str) -> None:
+    task = make(preset=preset)
+    for size in (2, 3, 4):
+        for seed in range(20):
+            index = task.draw(torch.zeros(size, 3, 2, 2), torch.Generator().manual_seed(seed)).index
+            assert sorted(index.tolist()) == list(range(size))
+            assert all(index[i] != i for i in range(size))
+    papers = make(preset="paper").draw(torch.zeros(6, 3, 2, 2), torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    draw_lam(torch.zeros(6, 3, 2, 2), 2.0, generator=generator)
+    assert torch.equal(papers.index, draw_index(torch.zeros(6), generator=generator))
+
+
+def test_the_mix_block_rests_in_the_clean_end_also_in_a_process_group(tmp_path: Path) -> None:
+    """Every parameter takes part in a step of DistributedDataParallel: zero gradients must not move the block."""
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        task, (x, y) = make(mix_until=0.5), batch()
+        ddp = DistributedDataParallel(task)
+        optimizer = torch.optim.SGD(task.param_groups(lr=0.1, weight_decay=0.1), momentum=0.9)
+        blocks = []
+        for progress in (0.0, 0.5, 0.6, 0.7):  # the first two steps mix
+            optimizer.zero_grad()
+            ddp(x, y).loss.backward()
+            optimizer.step()
+            task.update(progress)
+            blocks.append([parameter.detach().clone() for parameter in task.mix_block.parameters()])
+    finally:
+        dist.destroy_process_group()
+    assert not all(map(torch.equal, blocks[0], blocks[1]))
+    assert all(map(torch.equal, blocks[1], blocks[2]))
+    assert all(map(torch.equal, blocks[1], blocks[3]))
 
 
 def test_the_fast_form_has_one_pass_of_the_batch_by_mixup_and_a_share_by_the_block() -> None:
     x, y = batch(8)
-    task = AutoMix(HandWritten(), layer="body", effort="fast", lam_margin=0.0)  # 0.15 of 8, rounded up, is 2
+    task = AutoMix(HandWritten(), layer="body", preset="fast", lam_margin=0.0)  # 0.15 of 8, rounded up, is 2
     task.progress = 0.5
     generator = step_generator(task.seed, task.step)
     q, _ = task.draw(x[:2], generator), task.draw(x[:2], generator)
@@ -315,7 +379,7 @@ def test_the_fast_form_has_one_pass_of_the_batch_by_mixup_and_a_share_by_the_blo
     assert [len(images) for images in seen["student"]] == [10]  # one pass
     assert [len(images) for images in seen["teacher"]] == [2, 2]  # the features, and the Mix Block's samples
     torch.testing.assert_close(seen["student"][0], torch.cat([by_block.x, by_mixup.x]))
-    torch.testing.assert_close(out.logits, answers[0][2:].detach())  # of the batch
+    torch.testing.assert_close(out.logits, answers[0][2:])  # of the batch
     losses = [by_block.target.loss(answers[0][:2]), by_mixup.target.loss(answers[0][2:])]
     torch.testing.assert_close(out.metrics["loss_mixed"], (2 * losses[0] + 8 * losses[1]).detach() / 10)
 
@@ -337,15 +401,16 @@ def test_a_mix_block_goes_through_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     again = AutoMix(HandWritten(), layer="body", mix_block=str(tmp_path / "block.safetensors"))
     assert torch.equal(again.mix_block.w_z.weight, task.mix_block.w_z.weight)
     blind = MixBlock(12, smooth=False)
-    with monkeypatch.context() as patch:  # a file from before there were these two options
-        patch.setattr("automix.methods.automix.block_file.OPTIONS", tuple(set(OPTIONS) - {"classes", "smooth"}))
+    with monkeypatch.context() as patch:  # a file from before there were these options
+        older = tuple(set(OPTIONS) - {"num_classes", "smooth", "init"})
+        patch.setattr("automix.methods.automix.block_file.OPTIONS", older)
         save_mix_block(tmp_path / "before.safetensors", blind)
     assert torch.equal(
         load_mix_block(tmp_path / "before.safetensors")(z_i, z_j, lam, (8, 8)), blind(z_i, z_j, lam, (8, 8))
     )
     (tmp_path / "bad.safetensors").write_bytes(b"nothing")
     save_file({"w": torch.ones(1)}, tmp_path / "other.safetensors")
-    for name, message in (("bad", "cannot be read"), ("other", "no Mix Block in it"), ("none", "cannot be read")):
+    for name, message in (("bad", "cannot be read"), ("other", "not a Mix Block"), ("none", "cannot be read")):
         with pytest.raises(ValueError, match=message) as error:
             AutoMix(HandWritten(), layer="body", mix_block=tmp_path / f"{name}.safetensors")
         assert "\n" not in str(error.value)
@@ -381,22 +446,22 @@ def test_a_ready_mix_block_must_fit() -> None:
     task = make()
     again = AutoMix(HandWritten(), layer="body", mix_block=copy.deepcopy(task.mix_block))
     assert torch.equal(again.mix_block.w_p.weight, task.mix_block.w_p.weight)
-    with pytest.raises(ValueError, match="mix_block is for 12 channels, layer stem has 8"):
+    with pytest.raises(ValueError, match=r"mix_block .*8 channels.* 12"):
         AutoMix(HandWritten(), layer="stem", mix_block=task.mix_block)
-    with pytest.raises(ValueError, match="mix_block is for 5 classes, there are 7: accepted is a block for as many"):
+    with pytest.raises(ValueError, match=r"mix_block .*7 classes.* 5"):
         AutoMix(HandWritten(num_classes=7), layer="body", mix_block=task.mix_block)
-    AutoMix(HandWritten(num_classes=7), layer="body", mix_block=make(by_label=False).mix_block)
+    AutoMix(HandWritten(num_classes=7), layer="body", mix_block=make(class_vectors=False).mix_block)
 
 
 def test_the_mix_block_goes_by_the_labels() -> None:
     task, (x, y) = make(), batch()
-    assert task.mix_block.classes == 5
+    assert task.mix_block.num_classes == 5
     masks = [task.mix(x, labels, lam=0.5).mask for labels in (y, y.roll(1), F.one_hot(y, 5), F.one_hot(y, 5) * 1.0)]
     assert not torch.equal(masks[0], masks[1])
     for other in masks[2:]:
         torch.testing.assert_close(other, masks[0])
-    for blind in (make(by_label=False), make(paper=True)):
-        assert blind.mix_block.classes is None
+    for blind in (make(class_vectors=False), make(preset="paper")):
+        assert blind.mix_block.num_classes is None
         assert torch.equal(blind.mix(x, y, lam=0.5).mask, blind.mix(x, y.roll(1), lam=0.5).mask)
 
 
@@ -418,17 +483,21 @@ def test_classes_are_counted_or_named() -> None:
                 raise RuntimeError("no such image")
             return super().forward(x)
 
-    assert AutoMix(create_model("resnet18", num_classes=7, image_size=32)).mix_block.classes == 7
+    assert AutoMix(create_model("resnet18", num_classes=7, image_size=32)).mix_block.num_classes == 7
     with pytest.raises(ValueError, match=r"Shy: cannot count its classes .*no such image.*; pass num_classes="):
         AutoMix(Shy(), layer="body", channels=12)
-    assert AutoMix(Shy(), layer="body", channels=12, num_classes=5).mix_block.classes == 5
-    AutoMix(Shy(), layer="body", channels=12, by_label=False)
-    with pytest.raises(ValueError, match="num_classes=0: accepted is a whole number >= 1"):
+    assert AutoMix(Shy(), layer="body", channels=12, num_classes=5).mix_block.num_classes == 5
+    AutoMix(Shy(), layer="body", channels=12, class_vectors=False)
+    with pytest.raises(ValueError, match=r"num_classes .*>= 1"):
         AutoMix(Shy(), layer="body", channels=12, num_classes=0)
 
 
-def test_a_criterion_of_ones_own() -> None:
-    from functools import partial
-
-    task, (x, y) = make(criterion=partial(MixedTarget.bce, threshold=0.2)), batch()
-    assert task(x, y).loss.item() < 4 * 0.9  # BCE of an untrained net is ln 2 per term, cross-entropy ln 5
+def test_a_criterion_gets_logits_and_the_mixed_label() -> None:
+    x, y = batch()
+    plain = make()(x, y).loss
+    torch.testing.assert_close(make(criterion=CrossEntropy())(x, y).loss, plain)
+    torch.testing.assert_close(make(criterion=torch.nn.CrossEntropyLoss())(x, y).loss, plain)
+    torch.testing.assert_close(make(criterion=SoftTargetCrossEntropy())(x, y).loss, plain)
+    ours = make(criterion=BinaryCrossEntropy(threshold=0.2))(x, y).loss
+    torch.testing.assert_close(ours, make(criterion=timm.loss.BinaryCrossEntropy(target_threshold=0.2))(x, y).loss)
+    assert ours != plain

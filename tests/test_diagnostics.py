@@ -14,7 +14,7 @@ import automix
 from automix.core.blend import mask_spread
 from automix.core.target import MixedTarget
 from automix.methods.automix import task as learned
-from automix.methods.automix.diagnostics import LAMS, diagnose, found, mask_warnings
+from automix.methods.automix.diagnostics import LAMS, diagnose, mask_warnings, recognized
 from automix.pictures.mask_history import add_to_history
 from automix.training import Silent, train
 from automix.training.loop import gradient_norms
@@ -33,7 +33,7 @@ def test_first_and_second_answer_by_hand() -> None:
             [0.0, 0, 9],  # two images of one class: not counted
         ]
     )
-    top1, top2 = found(logits, target)
+    top1, top2 = recognized(logits, target)
     assert top1.tolist() == [True, True, True, False]
     assert top2.tolist() == [True, True, False, False]
 
@@ -66,7 +66,12 @@ def test_examine_measures_what_the_task_mixes_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("spread", "low", "high", "kinds"),
-    [(0.2, 0.2, 0.8, []), (0.01, 0.2, 0.8, ["flat"]), (0.4, 0.27, 0.28, ["deaf"]), (0.0, 0.5, 0.5, ["flat", "deaf"])],
+    [
+        (0.2, 0.2, 0.8, []),
+        (0.01, 0.2, 0.8, ["flat"]),
+        (0.4, 0.27, 0.28, ["lam-ignored"]),
+        (0.0, 0.5, 0.5, ["flat", "lam-ignored"]),
+    ],
 )
 def test_what_is_said_about_masks(spread: float, low: float, high: float, kinds: list[str]) -> None:
     numbers = {"mask_spread_at_0.5": spread, "mask_mean_at_0.2": low, "mask_mean_at_0.8": high}
@@ -93,7 +98,7 @@ def test_the_log_has_the_numbers_and_a_warning_is_given_once(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learned, "WARMUP_STEPS", 0)
-    flat: dict[str, Any] = {"method_options": {"paper": True}}
+    flat: dict[str, Any] = {"method_options": {"preset": "paper"}}
     listener = Listener()
     config = configure(photos, tmp_path / "run", **flat)
     train(config, display=listener)
@@ -103,7 +108,7 @@ def test_the_log_has_the_numbers_and_a_warning_is_given_once(
     assert min(parts) > 0
     assert max(parts) < record["gradient_norm"] < sum(parts)
     warnings = lines(config.folder, "warning")
-    assert [line["about"] for line in warnings] == ["flat", "deaf"]
+    assert [line["about"] for line in warnings] == ["flat", "lam-ignored"]
     assert listener.heard == [line["message"] for line in warnings]
     again = Listener()
     train(config, resume=True, display=again)

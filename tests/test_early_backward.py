@@ -1,8 +1,7 @@
-"""Loss terms settled one after the other give the gradients of their sum, and do not keep each other's activations."""
+"""Loss terms back-propagated one by one give the gradients of their sum and do not keep each other's activations."""
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,22 +13,18 @@ import automix
 from automix.tasks.early_backward import backward_early
 
 
-@contextmanager
-def _nothing_settled() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("automix.tasks.task.backward_early", lambda loss, parameters: loss)
-        yield
-
-
 @pytest.mark.parametrize(
     ("method", "options"),
     [
         ("automix", {"layer": "body"}),
-        ("automix", {"layer": "body", "paper": True}),
-        ("automix", {"layer": "body", "second_loss": "clean"}),
-        ("automix", {"layer": "body", "second_loss": "mixup", "block_share": 1.0}),
-        ("automix", {"layer": "body", "second_loss": "joined", "block_share": 0.5}),
-        ("automix", {"layer": "body", "momentum": None, "paper": True}),  # shares a graph: nothing may be settled
+        ("automix", {"layer": "body", "preset": "paper"}),
+        ("automix", {"layer": "body", "aux_loss": "clean"}),
+        ("automix", {"layer": "body", "aux_loss": "mixup", "block_share": 1.0}),
+        ("automix", {"layer": "body", "aux_loss": "joined", "block_share": 0.5}),
+        (
+            "automix",
+            {"layer": "body", "momentum": None, "preset": "paper"},
+        ),  # shares a graph
         ("mixup", {"one_hot_loss": True}),
         ("manifoldmix", {"layers": ("body",), "one_hot_loss": True}),
     ],
@@ -37,8 +32,9 @@ def _nothing_settled() -> Iterator[None]:
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_the_gradients_are_those_of_the_sum(method: str, options: dict[str, Any], precision: torch.dtype) -> None:
     x, y = batch()
-    task = automix.create_task(method, HandWritten(), **options)
+    task = automix.create_task(method, HandWritten(), low_memory=True, **options)
     other = copy.deepcopy(task)
+    other.low_memory = False
 
     def accumulate(task: nn.Module) -> float:
         """Two pieces of a batch, scaled as a loop that accumulates would."""
@@ -49,8 +45,7 @@ def test_the_gradients_are_those_of_the_sum(method: str, options: dict[str, Any]
         return loss.item()
 
     loss = accumulate(task)
-    with _nothing_settled():
-        assert accumulate(other) == loss
+    assert accumulate(other) == loss
     for (name, ours), theirs in zip(task.named_parameters(), other.parameters(), strict=True):
         assert (ours.grad is None) == (theirs.grad is None), name
         if ours.grad is not None and theirs.grad is not None:
@@ -70,13 +65,38 @@ def _convolutions(loss: Tensor) -> int:
     return len({node for node in _nodes(loss.grad_fn) if type(node).__name__ == "ConvolutionBackward0"})
 
 
-def test_only_the_last_pass_is_kept() -> None:
-    """HandWritten has 2 convolutions: settled, of three passes only the teacher's is in the graph."""
+def test_with_low_memory_only_the_last_pass_is_kept() -> None:
+    """HandWritten has 2 convolutions: of three passes only the teacher's is in the graph."""
     x, y = batch()
-    task = automix.AutoMix(HandWritten(), layer="body")
-    kept = _convolutions(task(x, y).loss)
-    with _nothing_settled():
-        assert _convolutions(task(x, y).loss) == kept + 4
+    kept, all_of_them = (
+        _convolutions(automix.AutoMix(HandWritten(), layer="body", low_memory=low_memory)(x, y).loss)
+        for low_memory in (True, False)
+    )
+    assert all_of_them == kept + 4
+
+
+@pytest.mark.parametrize("options", [{}, {"preset": "paper"}, {"preset": "fast"}])
+def test_by_default_gradients_come_from_backward_alone(options: dict[str, Any]) -> None:
+    """Hooks fire once, autograd.grad and retain_graph work, and layers in front of the task get their gradient."""
+    x, y = batch()
+    task = automix.AutoMix(HandWritten(), layer="body", **options)
+    weight = next(iter(task.student.parameters()))
+    calls: list[Tensor] = []
+    weight.register_hook(calls.append)
+    x.requires_grad_()
+    out = task(x, y)
+    assert calls == []
+    assert all(parameter.grad is None for parameter in task.parameters())
+    (direct,) = torch.autograd.grad(out.loss, weight, retain_graph=True)
+    out.loss.backward(retain_graph=True)
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, direct)
+    assert len(calls) == 2  # autograd.grad calls it, too
+    assert x.grad is not None
+    assert bool(x.grad.any())
+    before = weight.grad.clone()
+    out.logits.sum().backward()  # a term of the user's own on the logits trains the student
+    assert not torch.equal(weight.grad, before)
 
 
 def test_a_factor_reaches_the_gradients_and_backward_works_once() -> None:
@@ -92,11 +112,11 @@ def test_a_factor_reaches_the_gradients_and_backward_works_once() -> None:
         loss.backward()
 
 
-def test_what_cannot_be_settled_stays() -> None:
+def test_a_loss_that_cannot_be_back_propagated_early_stays() -> None:
     weight = torch.ones(2, requires_grad=True)
     loss = weight.sum()
     with torch.autocast("cpu", torch.float16):  # the scaler's factor is not known yet
         assert backward_early(loss, [weight]) is loss
     assert backward_early(loss.detach(), [weight]).grad_fn is None
-    settled = backward_early(loss, [weight])
-    assert backward_early(settled, [weight]) is settled
+    done = backward_early(loss, [weight])
+    assert backward_early(done, [weight]) is done

@@ -69,11 +69,11 @@ def test_the_schedule_by_hand() -> None:
 def test_the_losses_of_the_recipes() -> None:
     logits, y_a, y_b = torch.randn(4, 5), torch.tensor([0, 1, 2, 3]), torch.tensor([1, 2, 3, 4])
     target = MixedTarget(y_a, y_b, torch.tensor([0.9, 0.7, 0.5, 0.1]))
-    smooth = choose_criterion(replace(Recipe(), label_smoothing=0.1))(target, logits)
+    smooth = choose_criterion(replace(Recipe(), label_smoothing=0.1))(logits, target)
     parts = [F.cross_entropy(logits, y, label_smoothing=0.1, reduction="none") for y in (y_a, y_b)]
     torch.testing.assert_close(smooth, (target.lam * parts[0] + (1 - target.lam) * parts[1]).mean())
     present = torch.tensor([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]]).float()
-    bce = choose_criterion(find_recipe("rsb-a2"))(target, logits)  # beyond 0.2 a class counts as there
+    bce = choose_criterion(find_recipe("rsb-a2"))(logits, target)  # beyond 0.2 a class counts as there
     torch.testing.assert_close(bce, F.binary_cross_entropy_with_logits(logits, present))
 
 

@@ -263,7 +263,7 @@ def test_options_for_a_method() -> None:
     assert find_recipe("pytorch100").options_for("cutmix", "resnet18", "sets/imagenet") == {"alpha": 0.2}
     assert find_recipe("quick").options_for("cutmix", "resnet18", "shapes") == {}
     assert find_recipe("quick").options_for("automix", "resnet18", "shapes") == {"alpha": 2.0}
-    assert find_recipe("cifar").options_for("automix", "resnet18", "shapes") == {"alpha": 2.0, "paper": True}
+    assert find_recipe("cifar").options_for("automix", "resnet18", "shapes") == {"alpha": 2.0, "preset": "paper"}
 
 
 @with_paper

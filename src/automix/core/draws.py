@@ -59,6 +59,22 @@ def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Gener
     return index.to(x.device)
 
 
+def draw_cycle(x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    """Draw partners of which no image is its own: a random cycle through the batch.
+
+    Args:
+        x: The batch; its length and device count.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        A permutation of ``range(N)`` without fixed points (for N = 1 there is none).
+    """
+    order = torch.randperm(len(x), generator=generator, device=_device(generator))
+    index = torch.empty_like(order)
+    index[order] = order.roll(1)
+    return index.to(x.device)
+
+
 def draw_uniform(x: Tensor, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
     """Uniform numbers in [0, 1) on the device of `x`."""
     return torch.rand(shape, generator=generator, device=_device(generator)).to(x.device)

@@ -32,7 +32,7 @@ from automix.evaluation.predictions import check_predictions
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples
-from automix.methods.automix.diagnostics import found
+from automix.methods.automix.diagnostics import recognized
 from automix.networks.modes import eval_mode
 
 LAMS = tuple(tenth / 10 for tenth in range(11))
@@ -100,7 +100,7 @@ def mixed_curves(
         with torch.no_grad(), eval_mode(model):
             logits = model(pixels)
         check_predictions((logits, target.y_a), len(samples.classes))
-        top1, top2 = found(logits, target)
+        top1, top2 = recognized(logits, target)
         hits[name][place] += torch.stack([top1.sum(), top2.sum()]).cpu()
         pairs += len(top1)
     pairs //= len(mixers) * len(lams)  # each was counted as often as it was mixed

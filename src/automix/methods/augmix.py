@@ -25,7 +25,7 @@ from automix.core.transform import MixTransform
 from automix.core.validation import check_at_least, check_batch, check_index, check_whole
 from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
 from automix.tasks.mix_task import MixTask
-from automix.tasks.task import StepOutput, batch_norm_hint, step_output
+from automix.tasks.task import StepOutput
 
 DEEPEST = 3  # operations in a chain, where their number is drawn
 
@@ -128,12 +128,11 @@ class AugMixTask(MixTask):
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         mixed = [self.make_mixed(x, y, lam=None, index=None, generator=generator) for _ in range(2)]
-        with batch_norm_hint(x):
-            answers = self.student(torch.cat([x, *(view.x for view in mixed)])).chunk(3)
+        answers = self.run_student(torch.cat([x, *(view.x for view in mixed)])).chunk(3)
         clean = MixedTarget.clean(y)
         divergence = js_divergence(answers, is_multi_label(y))
-        losses = {"loss_clean": self.criterion(clean, answers[0]), "loss_consistency": self.js_weight * divergence}
-        return step_output(losses, answers[1], clean)
+        losses = {"loss_clean": self.loss(answers[0], clean), "loss_consistency": self.js_weight * divergence}
+        return self.output(losses, answers[1], clean)
 
 
 class AugMix(MixTransform):

@@ -31,7 +31,7 @@ from automix.methods.cutmix import cutmix
 from automix.methods.vanilla import vanilla
 from automix.networks.feature_tap import existing_stages
 from automix.tasks.hidden_task import HiddenTask
-from automix.tasks.task import StepOutput, step_output
+from automix.tasks.task import StepOutput
 
 
 def patchup(
@@ -124,8 +124,7 @@ class PatchUpTask(HiddenTask):
         if draw_uniform(torch.empty(0), (), generator) < self.prob:
             return super().training_step(x, y, generator)
         clean = vanilla(x, y)
-        losses, logits = self.classification_loss(x, y, clean)
-        return step_output(losses, logits, clean.target)
+        return self.student_step(x, y, lambda: (self.run_student(clean.x), clean.target))
 
     def accepts(self, z: Tensor) -> str | None:
         return None if z.ndim == 4 else "maps (N, C, h, w)"

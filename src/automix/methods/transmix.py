@@ -22,7 +22,7 @@ from automix.core.target import Mixed, MixedTarget
 from automix.methods.cutmix import cutmix
 from automix.networks.modes import eval_mode
 from automix.tasks.mix_task import MixTask
-from automix.tasks.task import StepOutput, batch_norm_hint, step_output
+from automix.tasks.task import StepOutput
 
 
 def transmix(
@@ -107,10 +107,13 @@ class TransMixTask(MixTask):
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         mixed = self.mixer(x, y, generator=generator, **self.options)
-        with batch_norm_hint(x), watch_class_token(self.student, mixed.x) as attentions:
-            logits = self.student(mixed.x)
-        target = attended(mixed, attentions[0]).target
-        return step_output(self.student_losses(x, y, target, logits), logits, target)
+
+        def run_mixed() -> tuple[Tensor, MixedTarget]:
+            with watch_class_token(self.student, mixed.x) as attentions:
+                logits = self.run_student(mixed.x)
+            return logits, attended(mixed, attentions[0]).target
+
+        return self.student_step(x, y, run_mixed)
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator

@@ -14,10 +14,10 @@ def form(name: str, title: str, *, layer: int | None = None, alpha: float | None
 # --- Table 9: what the Mix Block is made of, one part after the other
 
 MIX_BLOCK_ROWS = (
-    form("random-grids", "(random grids)", paper=True, attention=False),
-    form("cross-attention", "+ cross attention", paper=True, lam_embedding=False, gamma=0.0),
-    form("lam-embedding", "+ lam embedding", paper=True, gamma=0.0),
-    form("lambda-loss", "+ l_lambda", paper=True),
+    form("random-grids", "(random grids)", preset="paper", attention=False),
+    form("cross-attention", "+ cross attention", preset="paper", lam_embedding=False, gamma=0.0),
+    form("lam-embedding", "+ lam embedding", preset="paper", gamma=0.0),
+    form("lambda-loss", "+ l_lambda", preset="paper"),
 )
 TABLE9_COLUMNS = (
     column("tiny-r18", "Tiny-ImageNet, R-18", "tiny-imagenet", R18, "tiny"),
@@ -46,9 +46,9 @@ PIPELINE_ROWS = tuple(Row(name, title, {}) for name, title in PIPELINE.items())
 PIPELINE_METHODS = {"mixup": "MixUp", "cutmix": "CutMix", "automix": "Mix Block"}
 
 _BLOCK: dict[str, Values] = {
-    "none": {"second_loss": "none", "momentum": None},
-    "mp-m0": {"second_loss": "none", "momentum": 0.0},
-    "mp": {"second_loss": "none"},
+    "none": {"aux_loss": "none", "momentum": None},
+    "mp-m0": {"aux_loss": "none", "momentum": 0.0},
+    "mp": {"aux_loss": "none"},
     "mp-ce": {},
 }
 
@@ -60,7 +60,7 @@ def pipeline_cell(row: str, where: Column, paper: float | None, *, form_of_block
     the student: for them that is the row without, and the paper leaves it out.
     """
     if where.values["method"] == "automix":
-        options = {**(form_of_block or {"paper": True}), **_BLOCK[row]}
+        options = {**(form_of_block or {"preset": "paper"}), **_BLOCK[row]}
     elif row == "mp-m0":
         return Cell(row, where.name, paper, note="the same as (none): nothing but the average changes")
     else:

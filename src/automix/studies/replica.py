@@ -5,7 +5,7 @@ Few images and enough epochs that plain training over-fits: 20 classes of 100 im
 Mixup reached 55.9 % on as many images of CIFAR in batches of 32, and 49.1 % in batches of 100.
 """
 
-from automix.methods.automix.task import EFFORTS
+from automix.methods.automix.settings import AutoMixSettings
 from automix.runs.recipes.alphas import paper_alpha
 from automix.studies.ablations import MIX_BLOCK_ROWS, PIPELINE_METHODS, PIPELINE_ROWS, form, pipeline_cell
 from automix.studies.cells import Column, Experiment, Row, Values, make_cells
@@ -36,13 +36,14 @@ def _with_paper_alpha(*methods: str) -> tuple[Row, ...]:
 
 def _with_clean_end(row: Row) -> Row:
     """The method, but nothing is mixed from where AutoMix stops mixing."""
-    options = {"mix_until": EFFORTS["usual"].mix_until}
+    options = {"mix_until": AutoMixSettings().mix_until}
     return Row(f"{row.name}-clean-end", f"{row.title}, clean end", {**row.values, "method_options": options})
 
 
 # The Mix Block as it was before it went by the labels. What it cost to compare parts of AutoMix was spent on this form:
 # the parts have not been run again with the present one.
-BLIND: Values = {"by_label": False, "smooth": False, "upsampling": "nearest", "block_lr": 1.0}
+EXACT: Values = {"aux_loss": "clean", "block_share": 1.0, "mix_until": 1.0}
+BLIND: Values = {"class_vectors": False, "smooth": False, "upsampling": "nearest", "block_lr": 1.0}
 
 ROWS = (
     METHODS["vanilla"],
@@ -52,12 +53,12 @@ ROWS = (
     # AutoMix's last steps are on clean images: what these alone do for others, and what AutoMix is without them
     *(_with_clean_end(row) for row in _with_paper_alpha("mixup", "cutmix")),
     METHODS["automix"],
-    form("automix-fast", "AutoMix (fast)", effort="fast"),
-    form("automix-paper", "AutoMix (paper)", paper=True),
+    form("automix-fast", "AutoMix (fast)", preset="fast"),
+    form("automix-paper", "AutoMix (paper)", preset="paper"),
     form("automix-blind", "AutoMix, blind", **BLIND),
     form("automix-blind-mixed-end", "AutoMix, blind, mixed end", mix_until=1.0, **BLIND),
-    form("automix-blind-exact", "AutoMix (exact), blind", effort="exact", **BLIND),
-    form("automix-blind-fast", "AutoMix (fast), blind", effort="fast", **BLIND),
+    form("automix-blind-exact", "AutoMix (exact), blind", aux_loss="clean", block_share=1.0, mix_until=1.0, **BLIND),
+    form("automix-blind-fast", "AutoMix (fast), blind", preset="fast", **BLIND),
     # AutoMix in everything but the masks, which are flat: what its second loss alone is worth
     form("automix-flat", "AutoMix, flat masks", lam_margin=0.5, block_share=0.03),
 )
@@ -122,7 +123,7 @@ REPLICA_PIPELINE = Experiment(
     rows=PIPELINE_ROWS,
     columns=_PIPELINE_COLUMNS,
     cells=tuple(
-        pipeline_cell(row.name, column, None, form_of_block={"effort": "exact", **BLIND})
+        pipeline_cell(row.name, column, None, form_of_block={**EXACT, **BLIND})
         for row in PIPELINE_ROWS
         for column in _PIPELINE_COLUMNS
     ),

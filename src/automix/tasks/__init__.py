@@ -1,1 +1,11 @@
-"""Tasks: an `nn.Module` that owns what a method needs and turns a batch into a loss."""
+"""Tasks: an `nn.Module` that owns what a method needs (teacher, mix block) and turns a batch into a loss.
+
+`MixTask` serves methods that mix images, `HiddenTask` those that mix feature maps; AutoMix brings its own.
+"""
+
+from automix.tasks.early_backward import backward_early
+from automix.tasks.hidden_task import HiddenTask
+from automix.tasks.mix_task import MixTask
+from automix.tasks.task import StepOutput, Task
+
+__all__ = ["HiddenTask", "MixTask", "StepOutput", "Task", "backward_early"]

@@ -1,8 +1,8 @@
-"""A loss whose gradients are known already: the memory of its forward pass is free before the next pass begins.
+"""A loss whose gradients are known already, so that the memory of its forward pass is free before the next pass begins.
 
-A task with several loss terms would keep every term's activations until the caller calls ``loss.backward()``. A settled
-term keeps its gradients instead, which are as large as the weights, and ``backward`` hands them out. The caller's loop
-stays as it is: the sum of the terms, its scaling, gradient accumulation, DistributedDataParallel.
+A task with several loss terms keeps the activations of every term until the caller calls ``loss.backward()``. With
+``low_memory=True`` a term keeps its gradients instead, which are as large as the weights, and ``backward`` hands them
+out. The caller's loop stays as it is: the sum of the terms, its scaling, accumulation, DistributedDataParallel.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,17 @@ from torch.autograd.function import once_differentiable
 
 
 def backward_early(loss: Tensor, parameters: Iterable[Tensor]) -> Tensor:
-    """The same number, with the gradients of `parameters` computed now and the graph behind it let go.
+    """Compute the gradients of a loss now and release its graph.
 
-    Gradients of anything else that the loss depends on are lost. Under float16 the loss comes back as it was: its
-    gradients would underflow without the factor by which the caller's scaler will multiply it.
+    Gradients of anything but `parameters` are lost. Under float16 autocast the loss is returned as it is: without the
+    factor of the caller's gradient scaler its gradients would underflow.
+
+    Args:
+        loss: A scalar.
+        parameters: Tensors to compute gradients for.
+
+    Returns:
+        The same number; its ``backward`` hands out the gradients, once.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     device = loss.device.type
@@ -40,9 +47,9 @@ class _EarlyBackward(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.gradients is None:
-            raise RuntimeError("backward was called twice for one loss: accepted is once")
+            raise RuntimeError("backward was called twice for one loss, which low_memory=True does not allow")
         known = [gradient for gradient in ctx.gradients if gradient is not None]
-        # in place would be shorter of memory by another copy, but the factor of a scaler must not stay in them
+        # In place would save a copy, but the factor of a scaler must not stay in the gradients.
         scaled = iter(torch._foreach_mul(known, factor.to(known[0].dtype))) if known else iter(())
         given = tuple(None if gradient is None else next(scaled) for gradient in ctx.gradients)
         ctx.gradients = None

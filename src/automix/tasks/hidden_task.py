@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.draws import draw_one
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.networks.feature_tap import channels_last_maps
 from automix.networks.hooks import hidden_layers, run_with_hook
 from automix.networks.modes import eval_mode
 from automix.tasks.mix_task import MixTask
-from automix.tasks.task import StepOutput, batch_norm_hint, step_output
+from automix.tasks.task import StepOutput, batch_norm_hint
 
 
 class HiddenTask(MixTask):
@@ -47,6 +48,20 @@ class HiddenTask(MixTask):
         return super().training_step(x, y, generator)
 
     def hidden_step(self, x: Tensor, y: Tensor, layer: str, generator: torch.Generator) -> StepOutput:
+        """Mix the output of one layer on the way through the student.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels.
+            layer: Name of the submodule whose output is mixed.
+            generator: Source of randomness.
+
+        Returns:
+            The step's output.
+        """
+        return self.student_step(x, y, lambda: self._run_mixed(x, y, layer, generator))
+
+    def _run_mixed(self, x: Tensor, y: Tensor, layer: str, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
         targets: list[MixedTarget] = []
 
         def change(z: Tensor) -> Tensor:
@@ -56,9 +71,9 @@ class HiddenTask(MixTask):
 
         with batch_norm_hint(x):
             logits = run_with_hook(self.student, x, layer, change)
-            if len(targets) != 1:
-                raise ValueError(f"layer={layer!r} runs {len(targets)} times in a pass: accepted is one that runs once")
-        return step_output(self.student_losses(x, y, targets[0], logits), logits, targets[0])
+        if len(targets) != 1:
+            raise AutomixError(f"layer {layer!r} must run once in a forward pass, got {len(targets)} times")
+        return logits, targets[0]
 
     def mix_hidden(self, z: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
         """The output of a layer, mixed, and its label; maps are mixed with their channels first."""

@@ -1,23 +1,38 @@
 """The task of every method that mixes images before the network sees them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from automix.core.criteria import Criterion
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.validation import check_options
-from automix.tasks.task import Criterion, StepOutput, Task, step_output
+from automix.tasks.task import StepOutput, Task
+
+TEACHER_MOMENTUM = 0.999  # the paper's
 
 
 class MixTask(Task):
-    """The task of every method that mixes images before the network sees them.
+    """Train on images that a function mixes.
 
-    `mix` is the method's function, ``mix(x, y, lam=..., index=..., generator=..., **options)``. A function that wants
-    to know how the network sees the images (saliency, attention) gets it from `look`: ``look(task, x, y)`` returns
-    further keywords for `mix`. ``ema=True`` adds the momentum pipeline (the paper's +MP, `momentum` 0.999 unless
-    given), ``one_hot_loss=True`` the loss on clean images (+CE). Images are mixed until the progress `mix_until`.
+    Args:
+        model: The network to train.
+        mix: The method's function, ``mix(x, y, lam=..., index=..., generator=..., **options)``.
+        look: For functions that need to know how the network sees the images (saliency, attention):
+            ``look(task, x, y)`` returns further keywords for `mix`.
+        ema: Add the momentum pipeline (the paper's +MP): a teacher follows the student and is deployed.
+        momentum: Momentum of that teacher; 0.999 if not given. Only with ``ema=True``.
+        one_hot_loss: Add the loss on the clean images (the paper's +CE).
+        mix_until: Mix until this part of the training, in [0, 1]; the rest is plain training.
+        criterion: ``criterion(logits, target)``; chosen by the labels if not given.
+        seed: Seed of all draws.
+        total_steps: Number of optimizer steps of the whole training; if given, `update` needs no `progress`.
+        low_memory: Back-propagate each loss term as soon as it is computed; see `Task`.
+        **options: Options of `mix`.
     """
 
     def __init__(
@@ -30,16 +45,25 @@ class MixTask(Task):
         momentum: float | None = None,
         one_hot_loss: bool = False,
         mix_until: float = 1.0,
-        criterion: Criterion = MixedTarget.loss,
+        criterion: Criterion | None = None,
         seed: int = 0,
+        total_steps: int | None = None,
+        low_memory: bool = False,
         **options: Any,
     ) -> None:
         if momentum is not None and not ema:
-            raise ValueError(f"momentum={momentum}: accepted together with ema=True only")
+            raise AutomixError(f"momentum must be None without ema=True, got {momentum}")
         if ema and momentum is None:
-            momentum = 0.999
+            momentum = TEACHER_MOMENTUM
         super().__init__(
-            model, momentum=momentum, one_hot_loss=one_hot_loss, mix_until=mix_until, criterion=criterion, seed=seed
+            model,
+            momentum=momentum,
+            one_hot_loss=one_hot_loss,
+            mix_until=mix_until,
+            criterion=criterion,
+            seed=seed,
+            total_steps=total_steps,
+            low_memory=low_memory,
         )
         check_options(mix, options)
         self.mixer = mix
@@ -48,11 +72,31 @@ class MixTask(Task):
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         mixed = self.make_mixed(x, y, lam=None, index=None, generator=generator)
-        losses, logits = self.classification_loss(x, y, mixed)
-        return step_output(losses, logits, mixed.target)
+        return self.student_step(x, y, lambda: (self.run_student(mixed.x), mixed.target))
+
+    def student_step(self, x: Tensor, y: Tensor, run_mixed: Callable[[], tuple[Tensor, MixedTarget]]) -> StepOutput:
+        """Compute the student's loss on a mixed batch and, with `one_hot_loss`, on the clean one.
+
+        Args:
+            x: The clean images.
+            y: Their labels.
+            run_mixed: Runs the student on the mixed batch; returns its logits and their target.
+
+        Returns:
+            The step's output.
+        """
+        answers: list[tuple[Tensor, MixedTarget]] = []
+
+        def mixed_term() -> dict[str, Tensor]:
+            answers.append(run_mixed())
+            return {"loss_mixed": self.loss(*answers[0])}
+
+        terms = [mixed_term, partial(self.clean_term, x, y)] if self.one_hot_loss else [mixed_term]
+        losses = self.compute_terms(*terms)
+        return self.output(losses, *answers[0])
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
     ) -> Mixed:
-        seen = {} if self.look is None else self.look(self, x, y)
-        return self.mixer(x, y, lam=lam, index=index, generator=generator, **seen, **self.options)
+        keywords = {} if self.look is None else self.look(self, x, y)
+        return self.mixer(x, y, lam=lam, index=index, generator=generator, **keywords, **self.options)

@@ -1,4 +1,4 @@
-"""A task: an nn.Module that owns whatever a method needs and turns a batch into a loss.
+"""A task: an `nn.Module` that owns whatever a method needs and turns a batch into a loss.
 
     task = automix.create_task("cutmix", model)
     out = task(x, y)                       # out.loss, out.logits, out.metrics
@@ -14,49 +14,74 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from automix.core.criteria import Criterion, MixedLoss, mixed_loss
 from automix.core.distributed import rank_and_world
 from automix.core.draws import step_generator
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_batch, check_range
+from automix.core.validation import check_batch, check_range, check_whole
 from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.tasks.early_backward import backward_early
 
-Criterion = Callable[[MixedTarget, Tensor], Tensor]
-"""How a mixed target scores logits: a method of MixedTarget, with its options bound by functools.partial."""
+LossTerms = Callable[[], dict[str, Tensor]]
+"""Computes one or more loss terms that share a forward pass, by name."""
 
-_FORGOTTEN_UPDATE = 100  # calls without update() after which it was surely forgotten, not postponed
+_FORGOTTEN_UPDATE = 100  # batches without update() after which it was surely forgotten, not postponed
 
 
-@dataclass
-class StepOutput:
-    """What a task returns for a batch.
+class StepOutput(dict[str, Any]):
+    """What a task returns for a batch: ``out.loss`` or ``out["loss"]``.
 
-    `loss` is what to back-propagate, `logits` the student's answer to the mixed batch, `metrics` detached scalars by
-    name (loss terms, lam, the accuracy on the MIXED batch); they stay on the device, so that looking at them every step
-    does not slow training down.
+    A dict, so that every framework that walks through outputs (DDP, Accelerate, timm) knows what to do with it.
     """
 
-    loss: Tensor
-    logits: Tensor
-    metrics: dict[str, Tensor]
+    @property
+    def loss(self) -> Tensor:
+        """The loss to back-propagate, a scalar."""
+        return self["loss"]
+
+    @property
+    def logits(self) -> Tensor:
+        """The student's output for the mixed batch, ``(N, num_classes)``; with `low_memory` without its graph."""
+        return self["logits"]
+
+    @property
+    def metrics(self) -> dict[str, Tensor]:
+        """Detached scalars by name: every loss term, `lam`, the accuracy on the MIXED batch.
+
+        They stay on the device, so that a step does not wait for it.
+        """
+        return self["metrics"]
 
 
 class Task(nn.Module, ABC):
     """What all tasks share: the student, an optional momentum teacher, the step count and the randomness.
 
-    Randomness is a function of (seed, step, rank): the state that makes a run resumable is the step count alone, which
-    `state_dict` contains. With `momentum`, a teacher follows the student and is what `deploy` returns. From progress
-    `mix_until` on nothing is mixed any more: the end of the training sees the images as they are, and so do the
-    statistics of BatchNorm.
+    Randomness is a function of (seed, step, rank), so that the step count in the state dict is all that resuming needs.
+
+    In eval mode a task mixes nothing: ``task.eval()`` and ``task(x, y)`` give the loss of the deployed classifier on
+    clean images.
+
+    Args:
+        model: The network to train, the student.
+        momentum: Momentum of the teacher that follows the student, in [0, 1); None trains without a teacher.
+        one_hot_loss: Add the loss on the clean images to the loss on the mixed ones.
+        mix_until: Mix until this part of the training, in [0, 1]; the rest is plain training on clean images.
+        criterion: ``criterion(logits, target)``; chosen by the labels if not given.
+        seed: Seed of all draws.
+        total_steps: Number of optimizer steps of the whole training. If given, `update` needs no `progress`.
+        low_memory: Back-propagate each loss term as soon as it is computed and keep its gradients instead of its
+            activations. ``loss.backward()`` then hands out those gradients: parameter hooks see each term apart, and
+            gradients with respect to anything but the task's own parameters are lost.
     """
 
-    learns_to_mix: ClassVar[bool] = False  # whether there is something to `diagnose`
+    learns_to_mix: ClassVar[bool] = False
+    """Whether the way of mixing is learned, so that `diagnose` has something to measure."""
 
     def __init__(
         self,
@@ -65,20 +90,25 @@ class Task(nn.Module, ABC):
         momentum: float | None,
         one_hot_loss: bool,
         mix_until: float,
-        criterion: Criterion,
-        seed: int,
+        criterion: Criterion | None = None,
+        seed: int = 0,
+        total_steps: int | None = None,
+        low_memory: bool = False,
     ) -> None:
         super().__init__()
         if momentum is not None and not 0 <= momentum < 1:
-            raise ValueError(f"momentum={momentum}: accepted is None or a number in [0, 1)")
+            raise AutomixError(f"momentum must be None or in [0, 1), got {momentum}")
         check_range("mix_until", mix_until, 0, 1)
+        check_whole("total_steps", total_steps, 1)
         self.student = model
         self.teacher = None if momentum is None else make_teacher(model)
         self.momentum = momentum
         self.one_hot_loss = one_hot_loss
         self.mix_until = mix_until
-        self.criterion = criterion
+        self.criterion: Criterion = MixedLoss() if criterion is None else criterion
         self.seed = seed
+        self.total_steps = total_steps
+        self.low_memory = low_memory
         self.step = 0
         self.progress = 0.0
         self._calls = 0  # since the last update
@@ -86,7 +116,18 @@ class Task(nn.Module, ABC):
     # --- one training step
 
     def forward(self, x: Tensor, y: Tensor) -> StepOutput:
+        """Turn a batch into a loss.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+
+        Returns:
+            The loss to back-propagate, the logits and metrics. In eval mode: those of the classifier on clean images.
+        """
         check_batch(x, y)
+        if not self.training:
+            return self._clean_output(self.classifier, x, y)
         generator = self._next_generator()
         if self.progress >= self.mix_until and self.mix_until < 1:
             return self.clean_step(x, y)
@@ -94,43 +135,137 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
-        """The method: one batch to a loss, all randomness from `generator`."""
+        """Compute the method's loss for one batch.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels.
+            generator: Source of all randomness of this step.
+
+        Returns:
+            The step's output.
+        """
 
     def clean_step(self, x: Tensor, y: Tensor) -> StepOutput:
-        """Plain training, for the end of it."""
-        target = MixedTarget.clean(y)
-        with batch_norm_hint(x):
-            logits = self.student(x)
-        return step_output({"loss_clean": self.criterion(target, logits)}, logits, target)
+        """Compute the loss of plain training, which ends a training with ``mix_until < 1``.
 
-    def update(self, progress: float = 0.0) -> None:
-        """Call after every optimizer step; `progress` in [0, 1] is how much of the training lies behind."""
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels.
+
+        Returns:
+            The step's output.
+        """
+        return self._clean_output(self.student, x, y)
+
+    def update(self, progress: float | None = None) -> None:
+        """Advance the teacher and the schedules; call after every optimizer step.
+
+        Args:
+            progress: Part of the training that is done, in [0, 1]; computed from the step count if the task knows its
+                `total_steps`.
+        """
+        if progress is None:
+            if self.total_steps is None:
+                raise AutomixError(
+                    "progress is missing: call update(progress=step / total_steps), or build the task with total_steps="
+                )
+            progress = min(1.0, self.step / self.total_steps)
         if not 0 <= progress <= 1:
-            raise ValueError(f"progress={progress}: accepted is a number in [0, 1], such as step / total_steps")
+            raise AutomixError(f"progress must be in [0, 1], such as step / total_steps; got {progress}")
         if self.teacher is not None:
             follow(self.teacher, self.student, momentum_at(self.step, progress, self.momentum or 0.0))
         self.step += 1
         self.progress = progress
         self._calls = 0
 
-    def classification_loss(self, x: Tensor, y: Tensor, mixed: Mixed) -> tuple[dict[str, Tensor], Tensor]:
-        """The student's loss terms for a mixed batch, and its logits there."""
-        with batch_norm_hint(x):
-            logits = self.student(mixed.x)
-        return self.student_losses(x, y, mixed.target, logits), logits
+    # --- what the methods build their steps from
 
-    def student_losses(self, x: Tensor, y: Tensor, target: MixedTarget, logits: Tensor) -> dict[str, Tensor]:
-        """l_MCE of the mixed batch's `logits` and, where the task wants it, l_CE on the clean images."""
-        losses = {"loss_mixed": self.criterion(target, logits)}
-        if self.one_hot_loss:
-            losses["loss_mixed"] = self.backward_early(losses["loss_mixed"])
-            with batch_norm_hint(x):
-                losses["loss_clean"] = self.criterion(MixedTarget.clean(y), self.student(x))
+    def compute_terms(self, *groups: LossTerms) -> dict[str, Tensor]:
+        """Compute loss terms one group after the other.
+
+        With `low_memory` every group but the last is back-propagated before the next one starts, so that the
+        activations of only one forward pass are in memory at a time.
+
+        Args:
+            *groups: Functions that compute the terms. A group of several terms, which share a graph, comes last.
+
+        Returns:
+            All terms by name.
+        """
+        losses: dict[str, Tensor] = {}
+        for number, group in enumerate(groups):
+            terms = group()
+            if self.low_memory and number + 1 < len(groups):
+                terms = {name: backward_early(loss, self.parameters()) for name, loss in terms.items()}
+            losses |= terms
         return losses
 
-    def backward_early(self, loss: Tensor) -> Tensor:
-        """The loss term, before another one's forward pass: what it needed memory for is let go (see settle.py)."""
-        return backward_early(loss, self.parameters())
+    def clean_term(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Compute l_CE on clean images.
+
+        Args:
+            x: The clean images.
+            y: Their labels.
+
+        Returns:
+            The term, ``loss_clean``.
+        """
+        return {"loss_clean": self.loss(self.run_student(x), MixedTarget.clean(y))}
+
+    def run_student(self, x: Tensor) -> Tensor:
+        """Run the student, with a readable error where BatchNorm cannot train on so small a batch.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+
+        Returns:
+            Logits, ``(N, num_classes)``.
+        """
+        with batch_norm_hint(x):
+            return self.student(x)
+
+    def loss(self, logits: Tensor, target: MixedTarget) -> Tensor:
+        """Apply the task's criterion.
+
+        Args:
+            logits: ``(N, num_classes)``.
+            target: The label of the batch.
+
+        Returns:
+            The loss, a scalar.
+        """
+        return mixed_loss(self.criterion, logits, target)
+
+    def output(
+        self,
+        losses: dict[str, Tensor],
+        logits: Tensor,
+        target: MixedTarget,
+        further_metrics: dict[str, Tensor] | None = None,
+    ) -> StepOutput:
+        """Sum the loss terms and collect the metrics of a step.
+
+        Args:
+            losses: Loss terms by name.
+            logits: The student's logits of a batch.
+            target: The label of that batch.
+            further_metrics: More scalars for the log.
+
+        Returns:
+            The step's output.
+        """
+        metrics = {**losses, "lam": target.lam.mean(), "mixed_accuracy": target.accuracy(logits.detach())}
+        metrics |= further_metrics or {}
+        loss = torch.stack(list(losses.values())).sum()
+        logits = logits.detach() if self.low_memory else logits
+        return StepOutput(loss=loss, logits=logits, metrics={name: value.detach() for name, value in metrics.items()})
+
+    def _clean_output(self, network: nn.Module, x: Tensor, y: Tensor) -> StepOutput:
+        target = MixedTarget.clean(y)
+        with batch_norm_hint(x):
+            logits = network(x)
+        return self.output({"loss_clean": self.loss(logits, target)}, logits, target)
 
     def _next_generator(self) -> torch.Generator:
         rank, world = rank_and_world()
@@ -146,23 +281,47 @@ class Task(nn.Module, ABC):
 
     @property
     def classifier(self) -> nn.Module:
-        """The network that counts: the teacher if there is one, else the student. Not a copy."""
+        """The network to evaluate and deploy: the teacher if there is one, else the student. Not a copy."""
         return self.student if self.teacher is None else self.teacher
 
     def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
-        """Parameter groups for an optimizer: what is trained, with its learning rate and further `options`."""
+        """List everything that is trained, for an optimizer.
+
+        Args:
+            lr: Learning rate of the student.
+            **options: Further entries of each group, such as ``weight_decay``.
+
+        Returns:
+            Parameter groups, each with a ``name``.
+        """
         return [{"name": "student", "params": list(self.student.parameters()), "lr": lr, **options}]
 
     def deploy(self) -> nn.Module:
-        """A copy of the classifier as a plain module in eval mode; it loads and saves like the model passed in."""
-        return copy.deepcopy(self.classifier).requires_grad_(True).eval()
+        """Copy the trained classifier out of the task.
+
+        Returns:
+            A plain module in eval mode with the structure of the model passed in; its parameters require gradients
+            where those of that model do.
+        """
+        deployed = copy.deepcopy(self.classifier)
+        for parameter, original in zip(deployed.parameters(), self.student.parameters(), strict=True):
+            parameter.requires_grad_(original.requires_grad)
+        return deployed.eval()
 
     def mix(
         self, x: Tensor, y: Tensor | None = None, *, lam: float | Tensor | None = None, index: Tensor | None = None
     ) -> Mixed:
-        """Mixed samples and their masks, for looking at: what the task would train on now.
+        """Mix a batch as the task would now, to look at it. The task stays as it is.
 
-        Without `y` the classes are the positions in the batch, so that ``target.y_b`` tells each sample's partner.
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels. If not given, the label of an image is its position in the batch, so that ``target.y_b``
+                names each sample's partner.
+            lam: Share of the first image, a number or ``(N,)``; drawn if not given.
+            index: Partners, a permutation of ``range(N)``; drawn if not given.
+
+        Returns:
+            The mixed images, their target and the mask that was applied.
         """
         y = torch.arange(len(x), device=x.device) if y is None else y
         check_batch(x, y)
@@ -173,47 +332,76 @@ class Task(nn.Module, ABC):
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
     ) -> Mixed:
-        """The mixing alone; draws what is not given."""
+        """Mix a batch without training on it.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels.
+            lam: Share of the first image; drawn if None.
+            index: Partners; drawn if None.
+            generator: Source of randomness.
+
+        Returns:
+            The mixed batch.
+        """
 
     def diagnose(self, x: Tensor, y: Tensor) -> tuple[dict[str, float], dict[str, str]]:
-        """What a learned mixer does to these images: numbers for the log and, by kind, what a person should know."""
+        """Measure what a learned way of mixing does to images.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their class indices.
+
+        Returns:
+            Numbers for the log, and warnings for people by kind; nothing for methods that do not learn to mix.
+        """
         return {}, {}
 
     # --- what nn.Module would do otherwise
 
     def train(self, mode: bool = True) -> "Task":
+        """Set the training mode; the teacher always stays in eval mode (see networks/teacher.py).
+
+        Args:
+            mode: True to train, False to evaluate.
+
+        Returns:
+            The task.
+        """
         super().train(mode)
         if self.teacher is not None:
-            self.teacher.eval()  # see networks/teacher.py
+            self.teacher.eval()
         return self
 
     def get_extra_state(self) -> Tensor:
-        """Step and progress as a tensor, which every safe file format can hold."""
+        """Return step and progress as a tensor, which every safe file format can hold."""
         return torch.tensor([float(self.step), self.progress], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
+        """Restore step and progress.
+
+        Args:
+            state: What `get_extra_state` returned.
+        """
         self.step, self.progress, self._calls = int(state[0]), float(state[1]), 0
 
 
 @contextmanager
 def batch_norm_hint(x: Tensor) -> Iterator[None]:
-    """Say what to do where BatchNorm refuses to train on a single value per channel."""
+    """Say what to do where BatchNorm refuses to train on a single value per channel.
+
+    Args:
+        x: The batch that goes through the network inside the context.
+
+    Yields:
+        Nothing.
+    """
     try:
         yield
     except ValueError as error:
         if not str(error).startswith("Expected more than 1 value per channel"):
             raise
-        raise ValueError(
-            f"a batch of {len(x)} at {x.shape[-2]} x {x.shape[-1]} px leaves BatchNorm one value per channel: "
-            "accepted are batches of 2 or more (drop_last=True in the loader), or larger images"
+        raise AutomixError(
+            f"BatchNorm needs more than one value per channel, got a batch of {len(x)} at {x.shape[-2]} x "
+            f"{x.shape[-1]} px: use batches of 2 or more (drop_last=True in the loader), or larger images"
         ) from None
-
-
-def step_output(
-    losses: dict[str, Tensor], logits: Tensor, target: MixedTarget, further: dict[str, Tensor] | None = None
-) -> StepOutput:
-    """The sum of the loss terms; each of them, lam, the accuracy on the mixed batch and `further` are the metrics."""
-    metrics = {**losses, "lam": target.lam.mean(), "mixed_accuracy": target.accuracy(logits.detach())}
-    metrics |= further or {}
-    loss = torch.stack(list(losses.values())).sum()
-    return StepOutput(loss, logits.detach(), {name: value.detach() for name, value in metrics.items()})

@@ -1,6 +1,5 @@
 """From a configuration to the things a run needs: data, network, task, optimizer, schedule."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,14 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from automix.core.target import MixedTarget
+from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss
 from automix.core.tensor_files import DamagedError, read_tensors
 from automix.data import SKIPPED, Data, Progress, open_data
 from automix.methods import create_task
 from automix.networks.create import create_model
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import Recipe
-from automix.tasks.task import Criterion, Task
+from automix.tasks.task import Task
 from automix.training.distributed import World
 
 RSB_THRESHOLD = 0.2  # "ResNet strikes back": a class counts as present where its mixed label exceeds this
@@ -74,7 +73,12 @@ def load_initial_weights(model: nn.Module, path: Path) -> None:
 def build_task(config: TrainConfig, model: nn.Module) -> Task:
     """The method around the network, with the recipe's alpha, loss and momentum pipeline."""
     settings = config.settings
-    own = {"ema": settings.ema, "criterion": choose_criterion(settings), "seed": config.seed}
+    own = {
+        "ema": settings.ema,
+        "criterion": choose_criterion(settings),
+        "seed": config.seed,
+        "low_memory": True,
+    }
     options = method_options(config)
     if taken := sorted(own.keys() & options.keys()):
         raise ValueError(f"method_options.{taken[0]}: is decided by other settings; accepted are the method's options")
@@ -114,10 +118,8 @@ def build_data(config: TrainConfig, world: World, *, remembered: bool = True, pr
 
 def choose_criterion(settings: Recipe) -> Criterion:
     if settings.loss == "bce":
-        return functools.partial(MixedTarget.bce, threshold=RSB_THRESHOLD, label_smoothing=settings.label_smoothing)
-    if settings.label_smoothing:
-        return functools.partial(MixedTarget.cross_entropy, label_smoothing=settings.label_smoothing)
-    return MixedTarget.loss
+        return BinaryCrossEntropy(RSB_THRESHOLD, settings.label_smoothing)
+    return CrossEntropy(settings.label_smoothing) if settings.label_smoothing else MixedLoss()
 
 
 def build_optimizer(settings: Recipe, task: Task) -> Optimizer:

@@ -1,17 +1,40 @@
-"""AutoMix (Liu et al., ECCV 2022): its task, its Mix Block, and diagnostics of the masks it learns."""
+"""AutoMix (Liu et al., 2022): a Mix Block learns which pixels of two images to keep, from the classifier's own loss.
+
+`AutoMix` is the task, `AutoMixSettings` its settings and presets, `MixBlock` the mask generator.
+"""
 
 from typing import Any
 
 from torch import nn
 
 from automix.methods.automix.block_file import load_mix_block, save_mix_block
+from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.mix_block import MixBlock
+from automix.methods.automix.settings import PRESETS, AutoMixSettings
 from automix.methods.automix.task import AutoMix
 
-__all__ = ["AutoMix", "MixBlock", "create_task", "load_mix_block", "save_mix_block"]
+__all__ = [
+    "PRESETS",
+    "AutoMix",
+    "AutoMixSettings",
+    "MixBlock",
+    "create_task",
+    "diagnose",
+    "load_mix_block",
+    "mask_warnings",
+    "save_mix_block",
+]
 
 
 def create_task(model: nn.Module, **options: Any) -> AutoMix:
-    """Build the AutoMix task; see `AutoMix` for the options."""
-    options.pop("ema", None)  # it has its momentum teacher anyway
+    """Build the AutoMix task.
+
+    Args:
+        model: The network to train.
+        **options: Options of `AutoMix`. ``ema`` may be given as for any task: AutoMix has its momentum teacher anyway.
+
+    Returns:
+        The task.
+    """
+    options.pop("ema", None)
     return AutoMix(model, **options)

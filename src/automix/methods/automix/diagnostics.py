@@ -1,11 +1,11 @@
-"""What the Mix Block does, in numbers, and a word when it does nothing.
+"""What the Mix Block does, in numbers, and warnings when it does nothing.
 
     spread      the standard deviation of a mask over its pixels, averaged over images: 0 is Mixup
     mean        the mean of a mask, averaged over images: should be lam
-    top-1       how often the teacher's first answer is one of the two classes in a mixed sample
-    top-2       how often its first two answers are just these two classes
+    top-1       how often the teacher's first prediction is one of the two classes in a mixed sample
+    top-2       how often its first two predictions are just these two classes
 
-The accuracies stand beside those on Mixup's and CutMix's samples of the same pairs: a Mix Block that is worth its cost
+The accuracies stand beside those on Mixup's and CutMix's samples of the same pairs. A Mix Block that is worth its cost
 makes samples in which both objects can be recognized.
 """
 
@@ -21,13 +21,22 @@ from automix.networks.modes import eval_mode
 from automix.tasks.task import Task
 
 LAMS = (0.2, 0.5, 0.8)
-FLAT = 0.02  # spread below which a mask is one number for the whole image
-DEAF = 0.3  # least difference of the means at lam 0.8 and 0.2; 0.6 is perfect
+MIN_SPREAD = 0.02  # below this a mask is one number for the whole image
+MIN_MEAN_DIFFERENCE = 0.3  # between the means at lam 0.8 and at 0.2; 0.6 is perfect
 
 
 @torch.no_grad()
 def diagnose(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
-    """The numbers for images `x` of classes `y` (indices), each mixed with its neighbor; the task stays as it is."""
+    """Measure the masks of a task on images that are mixed with their neighbors in the batch. The task stays as it is.
+
+    Args:
+        task: The task.
+        x: Images, ``(N, C, H, W)``.
+        y: Their class indices.
+
+    Returns:
+        Spread and mean of the masks at three `lam`, and the accuracies in percent, by name.
+    """
     index = torch.arange(len(x), device=x.device).roll(1)
     mixed = {lam: task.mix(x, y, lam=lam, index=index) for lam in LAMS}
     numbers = {}
@@ -46,32 +55,47 @@ def diagnose(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
 
 
 def _accuracies(classifier: nn.Module, mixed: Mixed) -> dict[str, Tensor]:
-    top1, top2 = found(classifier(mixed.x), mixed.target)
+    top1, top2 = recognized(classifier(mixed.x), mixed.target)
     return {"top1": 100 * top1.float().mean(), "top2": 100 * top2.float().mean()}
 
 
-def found(logits: Tensor, target: MixedTarget) -> tuple[Tensor, Tensor]:
-    """For each pair of two classes (pairs of one class are left out): is the first answer one of the two, and are the
-    first two answers both?"""
+def recognized(logits: Tensor, target: MixedTarget) -> tuple[Tensor, Tensor]:
+    """Tell for each pair of two classes which of them are predicted; pairs of one class are left out.
+
+    Args:
+        logits: Predictions for mixed samples, ``(N, num_classes)``.
+        target: Their classes, as indices.
+
+    Returns:
+        Whether the first prediction is one of the two classes, and whether the first two predictions are both, each of
+        shape ``(pairs of two classes,)``.
+    """
     pair = torch.stack([target.y_a, target.y_b], dim=1)
-    answers = logits.topk(2, dim=1).indices
-    hits = (answers.unsqueeze(2) == pair.unsqueeze(1)).any(dim=2)  # (N, first and second answer)
-    two = target.y_a != target.y_b
-    return hits[two, 0], hits[two].all(dim=1)
+    predictions = logits.topk(2, dim=1).indices
+    hits = (predictions.unsqueeze(2) == pair.unsqueeze(1)).any(dim=2)  # (N, first and second prediction)
+    differ = target.y_a != target.y_b
+    return hits[differ, 0], hits[differ].all(dim=1)
 
 
 def mask_warnings(numbers: dict[str, float]) -> dict[str, str]:
-    """What is wrong with masks that measure so, by kind, in words for the person who trains."""
+    """Say what is wrong with the masks.
+
+    Args:
+        numbers: The result of `diagnose`.
+
+    Returns:
+        Warnings for people, by kind: "flat" (no selection) and "lam-ignored".
+    """
     spread, low, high = (numbers[f"mask_{name}"] for name in ("spread_at_0.5", "mean_at_0.2", "mean_at_0.8"))
-    found = {}
-    if spread < FLAT:
-        found["flat"] = (
-            f"the Mix Block's masks are flat (spread {spread:.3f} at lam 0.5): this is Mixup at a higher price; "
-            "a higher block_lr or normalize=True may help"
+    warnings = {}
+    if spread < MIN_SPREAD:
+        warnings["flat"] = (
+            f"the Mix Block's masks are flat (spread {spread:.3f} at lam 0.5), which is Mixup at a higher cost; "
+            "try a higher block_lr or normalize=True"
         )
-    if high - low < DEAF:
-        found["deaf"] = (
-            f"the Mix Block's masks do not follow lam (mean {low:.2f} at lam 0.2, {high:.2f} at 0.8): "
-            "exact_mean=True or a lower block_lr may help"
+    if high - low < MIN_MEAN_DIFFERENCE:
+        warnings["lam-ignored"] = (
+            f"the Mix Block's masks do not follow lam (mean {low:.2f} at lam 0.2, {high:.2f} at 0.8); "
+            "try exact_mean=True or a lower block_lr"
         )
-    return found
+    return warnings

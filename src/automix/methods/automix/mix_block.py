@@ -3,30 +3,29 @@
     P   = softmax( (W_P z_i)^T (W_P z_j) / sqrt(d) )                                  Eq. 6, each row sums to 1
     e   = w_L (z_j - z_i) + w_[y_j] z_j - w_[y_i] z_i                                 ours
     s_j = U( sigmoid( G (P W_Z z_j + e) + b ) )                                       Eq. 5, with G and b ours
-    x_mix = s_i * x_i + (1 - s_i) * x_j,   s_i = 1 - s_j                              Eq. 4, `blend` in mixing.py
+    x_mix = s_i * x_i + (1 - s_i) * x_j,   s_i = 1 - s_j                              Eq. 4, `blend` in core/blend.py
 
 with z_i = concat(z_i, lam) and z_j = concat(z_j, 1 - lam), and U the upsampling to the size of the image.
 
-Eq. 5 of the paper takes the value from z_i; then P, whose rows are the positions of z_i and whose columns are those of
-z_j, would have to be transposed. As the reference implementation does, we take the value from z_j: a row of P asks "how
-much does this place want x_j", and the answer, s_j, stands at the positions of the image it is about.
+Eq. 5 of the paper takes the value from z_i. P would then have to be transposed, because its rows are the positions of
+z_i and its columns those of z_j. As in the reference implementation, the value comes from z_j here: s_j at a position
+of x_i says how much of x_j to show there.
 
-Five things are ours, each measured in docs/results/mix-block.md; ``paper=True`` leaves them out:
+Five additions are ours. docs/results has their measurements, and the preset "paper" has none of them:
 
-- `normalize`: each image's map has mean 0 and variance 1 (concat(z, lam) after that), and W_P starts with queries of
-  unit variance. Else the attention starts uniform, hardly learns, and the mask stays one number for the whole image.
-- `local`: w_L compares the two images at the same place. Through P alone the mask knows which places of x_j look like
-  x_i here, but not whether x_j has its object here.
-- `classes`: w_c, one vector for each class c, tells where an image shows what makes it a c. Without it the block has to
-  find "an object" of whatever kind; in training the labels are there, and with them it knows which.
-- `smooth`: G averages each cell with its neighbors (weights 1, 2, 1 both ways), so that a mask keeps parts of an
-  object and does not shred it.
-- `exact_mean`: b, one number for each mask, is solved for, such that the mean of s_i is lam: the label then is true. A
-  learned mean drifts away from lam, or ignores it.
+- `normalize`: the map of each image gets mean 0 and variance 1 before lam is appended, and W_P starts with queries of
+  unit variance. Without it the attention starts uniform, hardly learns, and the mask stays constant over the image.
+- `local`: w_L compares the two images at the same position. P alone tells which positions of x_j look like x_i here,
+  but not whether x_j has its object here.
+- class vectors: w_c, one vector for each class c, finds where an image shows its class. Without labels the block has
+  to find an object of any kind.
+- `smooth`: G averages each cell with its neighbors (weights 1, 2, 1 in both directions), so that a mask keeps connected
+  parts of an object.
+- `exact_mean`: b, one number for each mask, is solved for, so that the mean of s_i is lam and the label is right. A
+  learned mean drifts away from lam.
 
-A symmetry that does NOT hold: swapping the pair and lam for 1 - lam does not give 1 - s_i. The swapped block normalizes
-the rows of P^T instead of those of P, and reads its value from the other image. What holds exactly, and what mixup
-needs, is s_i + s_j = 1 within one call.
+One symmetry does NOT hold: swapping the pair and replacing lam by 1 - lam does not give 1 - s_i, because the swapped
+block normalizes the rows of P^T and takes its value from the other image. s_i + s_j = 1 holds exactly within one call.
 """
 
 import math
@@ -37,69 +36,82 @@ from torch import Tensor, nn
 
 from automix.core.blend import as_map, at_least_float32
 from automix.core.draws import draw_uniform
+from automix.core.errors import AutomixError
 from automix.core.validation import as_lam, check_choice, check_classes, check_whole
 
 UPSAMPLING = ("bilinear", "nearest")
+INITS = ("torch", "reference")
 
 
 class MixBlock(nn.Module):
-    """Predicts the mask s_i of a pair from maps of `channels` channels.
+    """Predict the mask s_i of a pair of images from their feature maps.
 
-    `classes` is how many classes there are, for a block that goes by the labels too; without it, labels are not looked
-    at. `reduction` divides the channels of the embedding W_P; `upsampling` is bilinear or nearest. `normalize`,
-    `local`, `smooth` and `exact_mean` are explained above; they are on, unless ``paper=True``, which is the block of
-    the paper, nearest upsampling and the reference implementation's initialization.
+    The defaults are those of the preset "tuned".
 
-    For the ablations (the paper's table "modules in MixBlock"): ``lam_embedding=False`` leaves lam out of the features,
-    and ``attention=False`` replaces the whole block by random grids, in which a share lam of the map's cells, drawn at
-    random, belongs to x_i.
+    Args:
+        channels: Channels of the feature maps.
+        num_classes: Number of classes, for class vectors; None for a block that ignores the labels.
+        reduction: Divides the channels of the embedding W_P.
+        upsampling: How masks grow to the size of the images, "bilinear" or "nearest".
+        normalize: Normalize the map of each image.
+        local: Compare the two images at the same position.
+        smooth: Average each cell of the mask with its neighbors.
+        exact_mean: Solve for the mean of the mask, which then is `lam`.
+        lam_embedding: Append `lam` to the features.
+        attention: False replaces the block by random grids, in which a share `lam` of the cells, drawn at random,
+            belongs to x_i.
+        init: "torch", or "reference": weights with std 0.01 and bias 0, as in the reference implementation.
     """
 
     def __init__(
         self,
         channels: int,
+        num_classes: int | None = None,
         *,
-        paper: bool = False,
-        classes: int | None = None,
         reduction: int = 2,
-        upsampling: str | None = None,
-        normalize: bool | None = None,
-        local: bool | None = None,
-        smooth: bool | None = None,
-        exact_mean: bool | None = None,
+        upsampling: str = "bilinear",
+        normalize: bool = True,
+        local: bool = True,
+        smooth: bool = True,
+        exact_mean: bool = True,
         lam_embedding: bool = True,
         attention: bool = True,
+        init: str = "torch",
     ) -> None:
         super().__init__()
         if reduction < 1 or channels // reduction < 1:
-            raise ValueError(f"reduction={reduction}: accepted are whole numbers from 1 to channels={channels}")
-        if upsampling is None:
-            upsampling = "bilinear" if attention and not paper else "nearest"
+            raise AutomixError(f"reduction must be in [1, {channels}], the number of channels; got {reduction}")
         check_choice("upsampling", upsampling, UPSAMPLING)
-        check_whole("classes", classes, 1)
+        check_choice("init", init, INITS)
+        check_whole("num_classes", num_classes, 1)
         self.channels = channels
-        self.classes = classes
+        self.num_classes = num_classes
         self.reduction = reduction
         self.upsampling = upsampling
-        self.normalize, self.local, self.smooth, self.exact_mean = (
-            not paper if given is None else given for given in (normalize, local, smooth, exact_mean)
-        )
+        self.normalize = normalize
+        self.local = local
+        self.smooth = smooth
+        self.exact_mean = exact_mean
         self.lam_embedding = lam_embedding
         self.attention = attention
+        self.init = init
         if attention:
-            inputs = channels + lam_embedding
-            self.w_p = nn.Conv2d(inputs, channels // reduction, 1)
-            self.w_z = nn.Conv2d(inputs, 1, 1)
-            if self.local:
-                self.w_l = nn.Conv2d(channels, 1, 1, bias=False)
-                nn.init.normal_(self.w_l.weight, std=0.1 * channels**-0.5)
-            if self.normalize:
-                nn.init.normal_(self.w_p.weight, std=inputs**-0.5)
-            elif paper:
-                for name, parameter in self.named_parameters():
-                    nn.init.normal_(parameter, std=0.01) if name.endswith("weight") else nn.init.zeros_(parameter)
-            if classes is not None:
-                self.w_c = nn.Parameter(torch.empty(classes, channels).normal_(std=0.1 * channels**-0.5))
+            self._create_parameters()
+
+    def _create_parameters(self) -> None:
+        channels, inputs = self.channels, self.channels + self.lam_embedding
+        self.w_p = nn.Conv2d(inputs, channels // self.reduction, 1)
+        self.w_z = nn.Conv2d(inputs, 1, 1)
+        if self.local:
+            self.w_l = nn.Conv2d(channels, 1, 1, bias=False)
+            nn.init.normal_(self.w_l.weight, std=0.1 * channels**-0.5)
+        if self.normalize:
+            nn.init.normal_(self.w_p.weight, std=inputs**-0.5)
+        elif self.init == "reference":
+            for name, parameter in self.named_parameters():
+                nn.init.normal_(parameter, std=0.01) if name.endswith("weight") else nn.init.zeros_(parameter)
+        if self.num_classes is not None:
+            self.w_c = nn.Parameter(torch.empty(self.num_classes, channels).normal_(std=0.1 * channels**-0.5))
 
     def forward(
         self,
@@ -111,21 +123,29 @@ class MixBlock(nn.Module):
         labels: tuple[Tensor, Tensor] | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The mask s_i (N, 1, *size) of images with maps `z_i`, `z_j` (N, C, h, w), `lam` of shape () or (N,).
+        """Compute the mask s_i, in float32 at least, also under autocast.
 
-        `labels` are y_i and y_j, class indices (N,) or rows (N, classes), for a block with `classes`. Computed in
-        float32 at least, also under autocast. `generator` is for the random grids only.
+        Args:
+            z_i: Feature maps of the first images, ``(N, C, h, w)``.
+            z_j: Feature maps of their partners.
+            lam: Share of the first image, ``()`` or ``(N,)``.
+            size: Height and width of the images.
+            labels: y_i and y_j, class indices ``(N,)`` or rows ``(N, num_classes)``, for a block with class vectors.
+            generator: Source of randomness, for random grids only.
+
+        Returns:
+            The masks, ``(N, 1, *size)``, with values in [0, 1].
         """
         if z_i.shape != z_j.shape or z_i.ndim != 4 or z_i.shape[1] != self.channels:
-            raise ValueError(
-                f"z_i has shape {tuple(z_i.shape)}, z_j {tuple(z_j.shape)}: accepted are two (N, {self.channels}, h, w)"
+            raise AutomixError(
+                f"z_i and z_j must both be (N, {self.channels}, h, w), got {tuple(z_i.shape)} and {tuple(z_j.shape)}"
             )
         lam = as_lam(lam, len(z_i)).to(z_i.device)
         if not self.attention:
             s_i = _random_grid(z_i, lam, generator)
         else:
-            if self.classes is not None and labels is None:
-                raise ValueError(f"labels are missing: accepted are those of the pairs, of {self.classes} classes")
+            if self.num_classes is not None and labels is None:
+                raise AutomixError(f"labels are missing: this Mix Block has vectors for {self.num_classes} classes")
             with torch.autocast(z_i.device.type, enabled=False):
                 s_i = self._attend(z_i, z_j, lam, labels)
         if self.upsampling == "nearest":
@@ -136,16 +156,16 @@ class MixBlock(nn.Module):
         z_i, z_j = z_i.to(self.w_p.weight), z_j.to(self.w_p.weight)
         if self.normalize:
             z_i, z_j = F.group_norm(z_i, 1), F.group_norm(z_j, 1)
-        here = [self.w_l(z_j - z_i)] if self.local else []
-        if self.classes is not None and labels is not None:
-            here.append(self._evidence(z_j, labels[1]) - self._evidence(z_i, labels[0]))
+        local_terms = [self.w_l(z_j - z_i)] if self.local else []
+        if self.num_classes is not None and labels is not None:
+            local_terms.append(self._evidence(z_j, labels[1]) - self._evidence(z_i, labels[0]))
         if self.lam_embedding:
             z_i, z_j = _concat(z_i, lam), _concat(z_j, 1 - lam)
         query, key, value = (at_least_float32(z.flatten(2)) for z in (self.w_p(z_i), self.w_p(z_j), self.w_z(z_j)))
         similarity = query.transpose(1, 2) @ key / math.sqrt(query.shape[1])
-        p = similarity.softmax(dim=-1)  # (N, places of z_i, places of z_j), Eq. 6
+        p = similarity.softmax(dim=-1)  # (N, positions of z_i, positions of z_j), Eq. 6
         logit = (p @ value.transpose(1, 2)).reshape(len(z_i), 1, *z_i.shape[-2:])
-        logit = sum((at_least_float32(term) for term in here), logit)
+        logit = sum((at_least_float32(term) for term in local_terms), logit)
         if self.smooth:
             logit = _average_neighbors(logit)
         if self.exact_mean:
@@ -153,7 +173,7 @@ class MixBlock(nn.Module):
         return 1 - torch.sigmoid(logit)  # Eq. 5
 
     def _evidence(self, z: Tensor, y: Tensor) -> Tensor:
-        """w_y z (N, 1, h, w); for rows the mean over their classes."""
+        """Compute w_y z, (N, 1, h, w); for rows the mean over their classes."""
         check_classes(y, self.w_c.shape[0])
         if y.ndim == 1:
             w = self.w_c[y]
@@ -164,11 +184,17 @@ class MixBlock(nn.Module):
 
 
 def bias_for_mean(logit: Tensor, mean: Tensor) -> Tensor:
-    """The numbers b, (N, 1), with mean(sigmoid(logit + b)) = `mean` in each row of `logit` (N, places).
+    """Solve mean(sigmoid(logit + b)) = mean for b, for each mask.
 
-    Newton's steps, kept inside a bracket that halves, find b without a graph. One more step from there, with a graph,
-    moves nothing but carries the derivative of the implicit function. `mean` is held in [0.01, 0.99]: at 0 and 1 there
-    is no such b.
+    Newton's method inside a bracket that halves finds b without a graph. One more step with a graph does not move b,
+    but carries the derivative of the implicit function.
+
+    Args:
+        logit: Logits of the cells, ``(N, cells)``.
+        mean: Means that the masks shall have, ``()`` or ``(N,)``; clamped to [0.01, 0.99], because no b reaches 0 or 1.
+
+    Returns:
+        The biases, ``(N, 1)``.
     """
     mean = mean.to(logit).reshape(-1, 1).clamp(0.01, 0.99)
     with torch.no_grad():

@@ -5,7 +5,7 @@ The names of the fields are the flags of the command line, and the lines below t
 
 import math
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from automix.core.validation import check_choice, check_fields, check_range, check_smoothing, check_whole
 from automix.data.augmentation import Augmentation, Crop
@@ -119,11 +119,11 @@ class Recipe:
 
         The paper's recipes train AutoMix in the paper's form, so that its numbers are what one may expect.
         """
-        options: dict[str, float | None]
+        options: dict[str, Any]
         if method == "mixup_or_cutmix":
             options = {"mixup_alpha": self.mixup_alpha, "cutmix_alpha": self.cutmix_alpha}
         else:
             options = {"alpha": self.alpha(method, model, data)}
         if method == "automix" and self.setting is not None:
-            options["paper"] = True
+            options["preset"] = "paper"
         return {name: value for name, value in options.items() if value is not None}

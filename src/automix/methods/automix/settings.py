@@ -1,0 +1,158 @@
+"""AutoMix's settings and its presets: "tuned" (the default), "fast" and "paper"."""
+
+import dataclasses
+from typing import Annotated, Any, Literal, get_args
+
+import pydantic
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from automix.core.errors import AutomixError
+from automix.core.validation import config_error, unknown_name
+
+Preset = Literal["tuned", "fast", "paper"]
+AuxLoss = Literal["mixup-ramp", "joined", "clean", "mixup", "none"]
+Upsampling = Literal["bilinear", "nearest"]
+Init = Literal["torch", "reference"]
+
+PRESETS: tuple[Preset, ...] = get_args(Preset)
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+_LAMBDA_LOSS = ("gamma", "epsilon")  # used by l_lambda alone
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class AutoMixSettings:
+    """Everything that decides how AutoMix trains. The defaults are the preset "tuned".
+
+    `from_preset` builds the others. Where two values are named below, the first is that of "tuned" and the second the
+    paper's; "fast" is "tuned" with ``aux_loss="joined"`` and ``block_share=0.15``.
+    """
+
+    alpha: Annotated[float, Field(gt=0)] = 2.0
+    """``lam ~ Beta(alpha, alpha)``."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = 0.999
+    """Momentum of the teacher at the start of the training; it rises to 1 along a cosine. 0 makes the teacher a copy of
+    the student, None trains student and Mix Block jointly on one loss (rows of the paper's Table 10)."""
+    aux_loss: AuxLoss = "mixup-ramp"
+    """What the student learns beside the Mix Block's samples ("mixup-ramp", paper "clean"). "clean": the clean images
+    (l_CE). "mixup": the images mixed by Mixup with the same alpha. "mixup-ramp": by Mixup with an alpha that follows
+    the progress from 0, so that the images are clean at first. "joined": as "mixup-ramp", in one forward pass with the
+    Mix Block's samples, which are made of a `block_share` of the batch only. "none": nothing."""
+    mix_until: Share = 0.7
+    """Mix until this part of the training; the rest is plain training on clean images, and the Mix Block rests
+    (0.7, paper 1)."""
+    lam_margin: Annotated[float, Field(ge=0, le=0.5)] = 0.08
+    """Pairs with ``min(lam, 1 - lam) <= lam_margin`` are mixed as by Mixup: there is next to nothing to select."""
+    per_sample: bool = False
+    """Draw a `lam` for every sample instead of one for the batch."""
+
+    block_lr: Annotated[float, Field(ge=0)] = 0.3
+    """Learning rate of the Mix Block, as a multiple of the student's (0.3, paper 1)."""
+    block_share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Share of each batch that the Mix Block learns from (0.25, paper 1)."""
+    gamma: Annotated[float, Field(ge=0)] = 0.1
+    """Weight of l_lambda (Eq. 7) at the start; it falls linearly to 0. Only without `exact_mean`."""
+    epsilon: Share = 0.1
+    """Gap between `lam` and a mask's mean that l_lambda tolerates. Only without `exact_mean`."""
+
+    class_vectors: bool = True
+    """The Mix Block has a vector w_c for each class, so that masks follow the labels (True, paper False)."""
+    normalize: bool = True
+    """Normalize the feature map of each image before the attention (True, paper False)."""
+    local: bool = True
+    """Compare the two images at the same place, too (True, paper False)."""
+    smooth: bool = True
+    """Average each cell of the mask with its neighbors (True, paper False)."""
+    exact_mean: bool = True
+    """Solve for the mask's mean, which then is `lam` (True; paper False: l_lambda pulls it towards `lam`)."""
+    upsampling: Upsampling = "bilinear"
+    """How masks grow to the size of the images ("bilinear", paper "nearest")."""
+    lam_embedding: bool = True
+    """Append `lam` to the features as one more channel; False is an ablation of the paper."""
+    attention: bool = True
+    """False replaces the Mix Block by random grids, an ablation of the paper: a share `lam` of the cells, drawn at
+    random, belongs to the first image."""
+    reduction: Annotated[int, Field(ge=1)] = 2
+    """Divides the channels of the embedding W_P."""
+    init: Init = "torch"
+    """Initial weights of the Mix Block: torch's, or those of the reference implementation, std 0.01 and bias 0
+    ("torch", paper "reference"). With `normalize`, queries start with unit variance in either case."""
+
+    @classmethod
+    def from_preset(cls, preset: str = "tuned", **overrides: Any) -> "AutoMixSettings":
+        """Take a preset and change some of its fields.
+
+        Args:
+            preset: "tuned", "fast" or "paper".
+            **overrides: Fields with other values.
+
+        Returns:
+            The settings.
+        """
+        if preset not in PRESETS:
+            raise AutomixError(f"preset must be one of {', '.join(PRESETS)}; got {preset!r}")
+        names = [item.name for item in dataclasses.fields(cls)]
+        for name in overrides:
+            if name not in names:
+                raise unknown_name("option of automix", name, names)
+        values = {**_CHANGED[preset], **overrides}
+        if values.get("attention") is False:
+            values.setdefault("upsampling", "nearest")  # a random cell is in or out: there is nothing to interpolate
+        try:
+            settings = cls(**values)
+        except pydantic.ValidationError as error:
+            raise config_error(error) from None
+        if settings.exact_mean and (idle := [name for name in _LAMBDA_LOSS if name in overrides]):
+            raise AutomixError(f"{idle[0]} has no effect with exact_mean=True: use preset='paper' or exact_mean=False")
+        return settings
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that have an effect, as plain values.
+
+        Returns:
+            Values by name; ``from_preset("tuned", **values)`` gives the same settings.
+        """
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if not (self.exact_mean and name in _LAMBDA_LOSS)}
+
+    def block_options(self) -> dict[str, Any]:
+        """Return the fields that are options of `MixBlock`.
+
+        Returns:
+            Values by name.
+        """
+        return {name: getattr(self, name) for name in BLOCK_FIELDS}
+
+
+BLOCK_FIELDS = (
+    "normalize",
+    "local",
+    "smooth",
+    "exact_mean",
+    "upsampling",
+    "lam_embedding",
+    "attention",
+    "reduction",
+    "init",
+)
+"""The fields of `AutoMixSettings` that decide the Mix Block; `class_vectors` becomes its number of classes."""
+
+_CHANGED: dict[str, dict[str, Any]] = {
+    "tuned": {},
+    "fast": {"aux_loss": "joined", "block_share": 0.15},
+    "paper": {
+        "aux_loss": "clean",
+        "mix_until": 1.0,
+        "block_lr": 1.0,
+        "block_share": 1.0,
+        "class_vectors": False,
+        "normalize": False,
+        "local": False,
+        "smooth": False,
+        "exact_mean": False,
+        "upsampling": "nearest",
+        "init": "reference",
+    },
+}
