@@ -264,9 +264,9 @@ def test_reduction_divides_the_embedding() -> None:
     [
         ({"reduction": 0}, r"reduction .*\[1, 4\]"),
         ({"reduction": 5}, r"reduction .*\[1, 4\]"),
-        ({"num_classes": 0}, "num_classes .*>= 1"),
-        ({"upsampling": "cubic"}, "upsampling .*bilinear, nearest"),
-        ({"init": "zeros"}, "init .*torch, reference"),
+        ({"num_classes": 0}, "num_classes.*>= 1"),
+        ({"upsampling": "cubic"}, "upsampling.*bilinear, nearest"),
+        ({"init": "zeros"}, "init.*torch, reference"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:

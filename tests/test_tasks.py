@@ -225,7 +225,7 @@ def test_a_forgotten_update_is_noticed() -> None:
         (lambda: make("cutmix", alhpa=2), "cutmix has no option 'alhpa': accepted are alpha, "),
         (lambda: make("mixup").update(1.5), r"progress .*\[0, 1\]"),
         (lambda: make("mixup").update(), "progress .*total_steps"),
-        (lambda: make("mixup", total_steps=0), "total_steps .*>= 1"),
+        (lambda: make("mixup", total_steps=0), "total_steps.*>= 1"),
         (lambda: make("mixup", ema=True, momentum=2), r"momentum .*\[0, 1\)"),
         (lambda: make("mixup", momentum=0.9), "momentum .*ema=True"),
     ],

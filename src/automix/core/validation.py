@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import torch
 from torch import Tensor
 
+from automix.core.errors import AutomixError
 from automix.core.kinds import check_kind, is_of_kind, show
 
 
@@ -135,3 +136,14 @@ def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:
             if not 0 <= value <= 1:
                 raise ValueError(f"lam={value:g}: accepted are numbers in [0, 1]")
     return given
+
+
+def config_error(error: Any) -> AutomixError:
+    """Turn pydantic's error into one line, such as ``lr must be > 0, got -1``."""
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in first["loc"])
+    kind = first["msg"].removeprefix("Input should be ")
+    for words, sign in (("greater than or equal to", ">="), ("less than or equal to", "<="), ("greater than", ">"),
+                        ("less than", "<")):  # fmt: skip
+        kind = kind.replace(words, sign)
+    return AutomixError(f"{name} must be {kind}, got {show(first['input'])}")
