@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from automix.cli import bench
+from automix.cli.main import execute
 from automix.core.files import write_text
 from automix.studies import EXPERIMENTS
 from automix.studies.plan import SUMMARY, Grid, plan
@@ -29,7 +29,7 @@ def page() -> None:
     path = RESULTS / "replica.md"
     text = path.read_text(encoding="utf-8")
     for name in (name for name in NAMES if f"<!-- {name} -->" in text):
-        bench.run([name, "--report", "--out", str(RUNS)])
+        execute(["bench", name, "--report", "--out", str(RUNS)])
         (RESULTS / f"{name}.json").write_bytes((RUNS / f"{name}.json").read_bytes())
         (RESULTS / f"{name}.png").write_bytes((RUNS / f"{name}.png").read_bytes())
         tables = (RUNS / f"{name}.md").read_text(encoding="utf-8").partition("\n## ")[2].replace("\n## ", "\n### ")

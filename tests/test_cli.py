@@ -1,14 +1,20 @@
-"""The command line as a person meets it: every wrong word answered in one line, before any image is read."""
+"""The command line: wrong words are refused in one line before any image is read, and settings are put together."""
 
 import re
-import time
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import automix
 from automix.cli import main as cli
-from automix.cli.train import read_arguments
+from automix.cli._flags import read_options
+from automix.core.errors import AutomixError
+from automix.evaluation.suite import EVALUATORS
+from automix.runs.config import TrainConfig
+from automix.training.signals import Stopped
 
 
 def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -24,117 +30,225 @@ def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("trian shapes", "command 'trian' is unknown: accepted are train, .*did you mean 'train'"),
-        ("train", "DATA is missing: accepted is a dataset's name"),
-        ("train shapse", "'shapse' is unknown, did you mean 'shapes'"),
+        ("trian shapes", "command.*train, evaluate.*'trian'.*'train'"),
+        ("train", "DATA"),
+        ("train shapse", "'shapse'.*'shapes'"),
         ("train no/such/folder", "no/such/folder"),
-        ("train shapes --method cutmx", "method 'cutmx' is unknown: accepted are .*did you mean 'cutmix'"),
-        ("train shapes --model resnet19", "model 'resnet19' is unknown: accepted are timm's names .*resnet18"),
-        ("train shapes --recipe cifr", "recipe 'cifr' is unknown: accepted are .*did you mean 'cifar'"),
-        ("train shapes --layer 7", "layer=7: accepted for ResNet are 1 to 4"),
-        ("train shapes --method vanilla --layer 3", "vanilla has no option 'layer'"),
-        ("train shapes --alpha 0", "alpha=0.0: accepted is a number > 0"),
-        ("train shapes --method-options.alpha -1", "alpha=-1: accepted is a number > 0"),
-        ("train shapes --method mixup --method-options.gama 1", "mixup has no option 'gama': accepted are alpha"),
-        ("train shapes --epochs 0", "epochs=0: accepted is a whole number >= 1"),
-        ("train shapes --epochs ten", "epochs=ten: accepted is a whole number"),
-        ("train shapes --clip-grad x", "clip_grad=x: accepted is a number or null"),
-        ("train shapes --classes 2.5", "classes=2.5: accepted is a whole number or null"),
-        (
-            "train shapes --batch-sise 3",
-            r"--batch-sise is unknown \(did you mean --batch-size\?\): automix train --help lists",
-        ),
-        ("train --epochs 3 shapes", "'shapes' stands in the wrong place: accepted is automix train DATA"),
-        ("train shapes --out", "--out: expected one argument"),
-        ("train shapes --lr -1", "lr=-1.0: accepted is a number > 0"),
-        ("train shapes --classes 0", "classes=0: accepted is a number >= 1"),
-        ("train shapes --classes 13", "classes=13: accepted are 1 to 12"),
-        ("train shapes --per-class 1000000", "per_class=1000000: accepted are 1 to"),
-        ("train shapes --batch-size 1000000", r"batch_size must be in \[1, "),
-        ("train shapes --batch-size 100 --accumulate 3", "batch_size must be a multiple of 3"),
-        ("mix a.png b.png --size 100000", "size=100000: accepted is a number from 8 to 1024"),
-        ("train shapes --model-options.num_classes 3", "model_options.num_classes: the number of classes"),
+        ("train shapes --method cutmx", "method.*'cutmx'.*'cutmix'"),
+        ("train shapes --model resnet19", "model.*'resnet19'.*resnet18"),
+        ("train shapes --recipe cifr", "recipe.*'cifr'.*'cifar'"),
+        ("train shapes --layer 7", "layer.*1.*4"),
+        ("train shapes --method vanilla --layer 3", "vanilla.*'layer'"),
+        ("train shapes --alpha 0", "alpha.*> 0"),
+        ("train shapes --method-options.alpha -1", "alpha.*> 0"),
+        ("train shapes --method mixup --method-options.gama 1", "mixup.*'gama'.*alpha"),
+        ("train shapes --epochs 0", "epochs.*>= 1"),
+        ("train shapes --epochs ten", "--epochs.*integer.*'ten'"),
+        ("train shapes --epochs 2.5", "--epochs.*integer.*'2.5'"),
+        ("train shapes --classes 2.5", "--classes.*2.5"),
+        ("train shapes --clip-grad x", "--clip-grad.*x"),
+        ("train shapes --batch-sise 3", "--batch-sise.*--batch-size"),
+        ("train shapes digits", "'digits'.*automix train --help"),
+        ("train shapes --out", "--out"),
+        ("train shapes --lr 1 --lr 2", "--lr"),
+        ("train shapes --lr -1", "lr.*> 0"),
+        ("train shapes --classes 0", "classes.*1"),
+        ("train shapes --classes 13", "classes.*1.*12"),
+        ("train shapes --per-class 1000000", "per_class.*1.*420"),
+        ("train shapes --batch-size 1000000", "batch_size.*5040"),
+        ("train shapes --batch-size 100 --accumulate 3", "batch_size.*3"),
+        ("mix a.png b.png --size 100000", "size.*8.*1024"),
+        ("train shapes --model-options.num_classes 3", "model_options.num_classes"),
         ("train shapes --model-options.chanels 3", "model resnet18: .*chanels"),
-        ("train shapes --weights none.safetensors", "weights=none.safetensors: no such file"),
-        ("train shapes --device cuda:7", "device=cuda:7: .*accepted here are cpu"),
-        ("train shapes --precision fp16 --device cpu", "precision=fp16: accepted on the CPU are"),
-        ("train shapes --precision half", "precision=half: accepted is one of auto, float32, bf16, fp16"),
-        ("train shapes --wandb", "wandb: Weights & Biases is not installed"),
-        ("train --config none.yaml", "config none.yaml: no such file"),
-        ("train --resume --out none", "none/config.yaml: no such file"),
-        ("predict none a.png", "none: no such file or folder"),
-        ("export none", "none: no such file or folder"),
-        ("mix none", "1 image: accepted are 2 or more, or a run folder"),
-        ("mix none none --method automix", "method 'automix' needs a network: accepted is a run folder"),
-        ("mix none none --method cutmx", "method 'cutmx' is unknown"),
+        ("train shapes --weights none.safetensors", "none.safetensors"),
+        ("train shapes --device cuda:7", "device.*cuda:7.*cpu"),
+        ("train shapes --precision fp16 --device cpu", "precision.*fp16"),
+        ("train shapes --precision half", "--precision.*auto.*float32.*bf16.*fp16"),
+        ("train shapes --wandb", "wandb.*installed"),
+        ("train --config none.yaml", "none.yaml"),
+        ("train --resume --out none", "none/config.yaml"),
+        ("predict none a.png", "none"),
+        ("predict none", "IMAGE"),
+        ("predict", "RUN"),
+        ("predict none a.png --top 1.5", "--top.*integer"),
+        ("export none", "none"),
+        ("export none --format pt", "--format.*onnx.*torchscript"),
+        ("report", "RUN"),
+        ("mix", "SOURCE"),
+        ("mix none", "2 images"),
+        ("mix none none --method automix", "'automix' needs a network"),
+        ("mix none none --method cutmx", "method.*'cutmx'"),
         ("mix none.png none.png", "none.png: No such file"),
-        ("recipes cifr", "recipe 'cifr' is unknown"),
-        ("models zzz", "no model's name fits 'zzz'"),
+        ("recipes cifr", "recipe.*'cifr'"),
+        ("models zzz", "'zzz'"),
     ],
 )
-def test_a_wrong_command_line_gets_one_line_within_a_second(
+def test_wrong_command_lines_are_refused_in_one_line(
     arguments: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import timm  # noqa: F401  (start-up does not count)
-
     monkeypatch.chdir(tmp_path)
-    start = time.perf_counter()
     error = fail(arguments, capsys)
-    seconds = time.perf_counter() - start
     assert re.search(message, error), error
-    assert seconds < 1
     assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data: shapes\nlearning_rate: 1\n", "--learning_rate is unknown"),
-        ("data: shapes\nepochs: many\n", "epochs=many: accepted is a whole number"),
-        ("- a\n- b\n", "accepted are lines of the form name: value"),
-        ("data: [shapes\n", "cannot be read as YAML"),
-        ("data: !!python/object/apply:os.system ['touch hacked']\n", "cannot be read as YAML"),
+        ("data: shapes\nlearning_rate: 1\n", "learning_rate"),
+        ("data: shapes\nepochs: many\n", "epochs.*many"),
+        ("data: shapes\nresume: true\n", "c.yaml: resume"),
+        ("- a\n- b\n", "c.yaml: .*name: value"),
+        ("data: [shapes\n", "c.yaml: .*YAML"),
+        ("data: !!python/object/apply:os.system ['touch hacked']\n", "c.yaml: .*YAML"),
     ],
 )
-def test_a_wrong_config_file_gets_one_line(
+def test_wrong_config_files_are_refused_in_one_line(
     text: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("c.yaml").write_text(text)
-    assert message in fail("train --config c.yaml", capsys)
+    assert re.search(message, fail("train --config c.yaml", capsys))
     assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
 
 
-def test_flags_win_over_the_file_and_the_file_over_the_recipe(tmp_path: Path) -> None:
+# --- settings from flags, files and recipes ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What `automix train` passes to `training.train`, which does nothing here."""
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr("automix.training.train", lambda config, **others: calls.append({"config": config, **others}))
+    return calls
+
+
+def test_flags_override_the_file_which_overrides_the_recipe(tmp_path: Path, parsed: list[dict[str, Any]]) -> None:
     path = tmp_path / "c.yaml"
-    path.write_text("data: shapes\nrecipe: cifar\nlr: 0.05\nseed: 3\n")
-    config, resume, overwrite = read_arguments(["--seed", "4", "--config", str(path), "--no-flip", "--resume"])
-    settings = config.settings
+    path.write_text("data: shapes\nrecipe: cifar\nlr: 0.05\nseed: 3\nmodel_options: {layers: [1, 1, 1, 1]}\n")
+    flags = "--no-flip --resume --model-options.channels [8,8,8,8] --alpha null"
+    cli.execute(["train", "--seed", "4", "--config", str(path), *flags.split()])
+    config, settings = parsed[0]["config"], parsed[0]["config"].settings
     assert (config.data, config.seed, settings.lr, settings.epochs, settings.flip) == ("shapes", 4, 0.05, 800, False)
-    assert (resume, overwrite) == (True, False)
+    assert config.model_options == {"layers": [1, 1, 1, 1], "channels": [8, 8, 8, 8]}
+    assert config.alpha is None
+    assert (parsed[0]["resume"], parsed[0]["overwrite"]) == (True, False)
 
 
-def test_another_recipe_than_the_file_s_is_refused(tmp_path: Path) -> None:
+def test_the_data_may_stand_anywhere(parsed: list[dict[str, Any]]) -> None:
+    for line in ("shapes --epochs 3", "--epochs 3 shapes", "--epochs=3 --data shapes"):
+        cli.execute(["train", *line.split()])
+    assert [(call["config"].data, call["config"].settings.epochs) for call in parsed] == [("shapes", 3)] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3", 3), ("1e-3", 1e-3), ("true", True), ("null", None), ("[1,2]", [1, 2]), ("adain", "adain"), ("no", "no")],
+)
+def test_options_are_json_or_words(text: str, value: Any) -> None:
+    assert read_options({"x": text}) == {"x": value}
+
+
+def test_another_recipe_than_that_of_the_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("data: shapes\nrecipe: cifar\n")
-    with pytest.raises(ValueError, match=r"--recipe deit: .* was made with 'cifar'"):
-        read_arguments(["--config", str(path), "--recipe", "deit"])
+    with pytest.raises(AutomixError, match=r"recipe.*'cifar'.*'deit'"):
+        cli.execute(["train", "--config", str(path), "--recipe", "deit"])
 
 
-def test_a_config_survives_its_file(tmp_path: Path) -> None:
+def test_a_config_survives_its_file(tmp_path: Path, parsed: list[dict[str, Any]]) -> None:
     line = "shapes --recipe deit --method-options.gamma 0.2 --model-options.channels [8,8] --classes 5 --lr 0.01 --ema"
-    config, _, _ = read_arguments(line.split())
-    config.save(tmp_path / "config.yaml")
-    again, _, _ = read_arguments(["--config", str(tmp_path / "config.yaml")])
-    assert again == config
+    cli.execute(["train", *line.split()])
+    parsed[0]["config"].save(tmp_path / "config.yaml")
+    cli.execute(["train", "--config", str(tmp_path / "config.yaml")])
+    assert parsed[1]["config"] == parsed[0]["config"]
+
+
+# --- help and lists ---------------------------------------------------------------------------------------------------
 
 
 def test_every_setting_has_a_flag_with_a_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        cli.run(["train", "--help"])
-    text = capsys.readouterr().out
-    for phrase in ("--batch-size", "Images in a step, over all processes", "--ema, --no-ema", "recipe quick"):
+    assert cli.run(["train", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for name in TrainConfig.flat_names():
+        assert "--" + name.replace("_", "-") in text or name == "data"
+    for phrase in ("Images in a step, over all processes.", "--ema --no-ema", "recipe quick"):
         assert phrase in text
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: automix {command}")
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_help_of_evaluate_names_every_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.run(["evaluate", "--help"])
+    text = capsys.readouterr().out
+    assert [name for name in EVALUATORS if name not in text] == []
+
+
+QUICK = [
+    "",
+    "--help",
+    "--version",
+    "trian",
+    *(f"{name} --help" for name in ("methods", "models", "recipes", "datasets")),
+]
+
+
+@pytest.mark.parametrize("arguments", QUICK)
+def test_help_does_not_import_torch(arguments: str) -> None:
+    code = f"import sys; from automix.cli.main import run; run({arguments.split()}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", ["--debug models", "models --debug"])
+def test_debug_shows_the_traceback_of_a_bug(
+    arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_to_list(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("timm.list_models", fail_to_list)
+    assert cli.run(["models"]) == 1
+    line = capsys.readouterr().err
+    assert re.fullmatch("automix: KeyError: 'a bug'.*--debug.*\n", line)
+    assert cli.run(arguments.split()) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback")
+    assert "in fail_to_list" in error
+    assert error.endswith(line)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (AutomixError("x must be in (0, 1],\ngot 3"), 2, "automix: x must be in (0, 1], got 3\n"),
+        (FileNotFoundError(2, "No such file", "a"), 2, "automix: [Errno 2] No such file: 'a'\n"),
+        (OSError(28, "No space left on device"), 1, "automix: [Errno 28] No space left on device\n"),
+        (MemoryError(), 1, "automix: not enough memory"),
+        (KeyboardInterrupt(), 130, "automix: interrupted\n"),
+        (Stopped("stopped", 15), 143, "automix: stopped\n"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_exceptions_end_in_one_line_and_an_exit_code(
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_to_list(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("timm.list_models", fail_to_list)
+    assert cli.run(["models"]) == code
+    line = capsys.readouterr().err
+    assert line.startswith(message)
+    assert line.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -147,10 +261,10 @@ def test_every_setting_has_a_flag_with_a_help(capsys: pytest.CaptureFixture[str]
         ("models", ["wrn_28_8\t", "resnet18\t"]),
         ("models resnet1*", ["resnet18\n"]),
         ("--version", ["automix 0."]),
-        ("--help", ["usage: automix COMMAND", "train"]),
+        ("--help", ["Usage: automix COMMAND", "train", "--debug"]),
     ],
 )
-def test_lists(arguments: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_listing_commands(arguments: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments.split()) == 0
     text = capsys.readouterr().out
     for word in words:

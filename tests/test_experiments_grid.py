@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from automix.cli import bench
+from automix.cli.bench import RunsFailedError
+from automix.cli.main import execute
 from automix.data import draw_shapes
 from automix.studies import EXPERIMENTS, find_experiment
 from automix.studies.cells import ACCURACIES, LOOK_THROUGH, Column, Experiment, Row, make_cells
@@ -127,7 +128,7 @@ def test_a_cell_of_every_experiment_runs(
     method, columns = CELLS[name]
     small = SMALL if "shapes" not in columns else [*SMALL, "per_class=1", "batch_size=6"]
     line = [name, "--methods", method, "--columns", *columns.split(), "--trials", "1", "--out", str(tmp_path)]
-    bench.run([*line, "--data-root", str(datasets), *small])
+    execute(["bench", *line, "--data-root", str(datasets), *small])
     found = results(tmp_path, name)
     plotted = any(column.measure in ACCURACIES for column in find_experiment(name).columns if column.name in columns)
     assert (tmp_path / f"{name}-changed.png").is_file() == plotted
@@ -148,7 +149,7 @@ def test_a_cell_of_every_experiment_runs(
 
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS))
 def test_the_cost_of_every_experiment(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.run([name, "--dry-run", "--out", str(tmp_path / "none")])
+    execute(["bench", name, "--dry-run", "--out", str(tmp_path / "none")])
     out = capsys.readouterr().out
     experiment = find_experiment(name)
     runs = len(plan(experiment, Grid(tmp_path, experiment.trials)))
@@ -160,7 +161,7 @@ def test_the_cost_of_every_experiment(name: str, tmp_path: Path, capsys: pytest.
 def test_cost_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """CIFAR: 800 epochs of 500 steps of 100; PuzzleMix needs a run for each of its networks, the others one."""
     line = ["table1", "--methods", "mixup", "puzzlemix", "--columns", "cifar100-r18", "--trials", "2"]
-    bench.run([*line, "--dry-run", "--out", str(tmp_path)])
+    execute(["bench", *line, "--dry-run", "--out", str(tmp_path)])
     out = capsys.readouterr().out
     assert "2 cells, 2 trials each: 6 runs, 0 of them finished" in out
     assert "left     2,400,000 steps, 240,000,000 training images" in out
@@ -168,7 +169,7 @@ def test_cost_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_the_list_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.run(["--list"])
+    execute(["bench", "--list"])
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in rows] == list(EXPERIMENTS)
     rows.append(["experiment", "cells", "runs", "about"])
@@ -192,13 +193,13 @@ def test_the_list_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         ("table2 --set epochs=0 data=shapes", "epochs=0: accepted is a whole number >= 1"),
         ("table2 --data-root /none", "data 'imagenet': .*not found"),
         ("--dry-run", "NAME is missing"),
-        ("table2 --dryrun", r"--dryrun is unknown \(did you mean --dry-run\?\)"),
+        ("table2 --dryrun", "--dryrun.*--dry-run"),
     ],
 )
 def test_a_wrong_word_gets_one_line(line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message) as error:
-        bench.run(line.split())
+        execute(["bench", *line.split()])
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -214,18 +215,18 @@ def test_finished_runs_are_left_alone_and_shared(
     datasets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--out", str(tmp_path), "--data-root", str(datasets), *SMALL]
-    bench.run([*GRID, *where])
+    execute(["bench", *GRID, *where])
     first = stamps(tmp_path)
     assert len(first) == 4
     capsys.readouterr()
-    bench.run([*GRID, *where])
+    execute(["bench", *GRID, *where])
     assert "4 runs, 4 of them finished" in capsys.readouterr().out
     # the last row of Table 9 is the AutoMix of Table 1, and the Mix Block with everything of Table 10
-    bench.run(["table1", "--methods", "automix", "--columns", "tiny-r18", "--trials", "2", *where])
-    bench.run(["table10", "--methods", "mp-ce", "--columns", "tiny-automix", "--trials", "2", *where])
+    execute(["bench", "table1", "--methods", "automix", "--columns", "tiny-r18", "--trials", "2", *where])
+    execute(["bench", "table10", "--methods", "mp-ce", "--columns", "tiny-automix", "--trials", "2", *where])
     assert stamps(tmp_path) == first
     capsys.readouterr()
-    bench.run([*GRID[:-1], "3", *where, "--dry-run"])
+    execute(["bench", *GRID[:-1], "3", *where, "--dry-run"])
     out = capsys.readouterr().out
     assert "6 runs, 4 of them finished" in out
     assert re.search(r"about \d:\d\d:\d\d for runs like those", out)
@@ -245,15 +246,15 @@ def test_an_interrupted_grid_goes_on(datasets: Path, tmp_path: Path, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr("automix.studies.launchers.OneRun", lambda report, job: StopInSecond())
         with pytest.raises(Stopped):
-            bench.run([*once, "--out", str(tmp_path / "cut"), *where])
+            execute(["bench", *once, "--out", str(tmp_path / "cut"), *where])
     left = [run.parent.name for run in (tmp_path / "cut").glob("*/checkpoint.safetensors")]
     assert len(left) == 2
     assert len(list((tmp_path / "cut").glob("*/summary.json"))) == 1
     report = results(tmp_path / "cut", "table9")
     assert report["tiny-r18 random-grids"]["teacher"]["trials"] == 1
     assert report["tiny-r18 lambda-loss"]["teacher"] is None
-    bench.run([*once, "--out", str(tmp_path / "cut"), *where])
-    bench.run([*once, "--out", str(tmp_path / "whole"), *where])
+    execute(["bench", *once, "--out", str(tmp_path / "cut"), *where])
+    execute(["bench", *once, "--out", str(tmp_path / "whole"), *where])
     assert results(tmp_path / "cut", "table9") == results(tmp_path / "whole", "table9")
 
 
@@ -261,8 +262,8 @@ def test_a_run_that_fails_does_not_end_the_grid(
     datasets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["table1", "--methods", "vanilla", "mixup", "--columns", "tiny-r18", "--trials", "1"]
-    with pytest.raises(bench.RunsFailedError, match=r"2 of 2 runs failed, tiny-imagenet-\S+: step \d.* not finite"):
-        bench.run([*line, "--out", str(tmp_path), "--data-root", str(datasets), *SMALL, "lr=1e25"])
+    with pytest.raises(RunsFailedError, match=r"2 of 2 runs failed, tiny-imagenet-\S+: step \d.* not finite"):
+        execute(["bench", *line, "--out", str(tmp_path), "--data-root", str(datasets), *SMALL, "lr=1e25"])
     assert capsys.readouterr().out.count("FAILED") == 2
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from automix.cli import bench
+from automix.cli.bench import RunsFailedError
+from automix.cli.main import execute
 
 SMALL = [
     *("--set", "epochs=1", "batch_size=6", "per_class=1", "train_size=16", "test_size=16", "workers=0", "device=cpu"),
@@ -33,7 +34,7 @@ def numbers(out: Path) -> list[float]:
 def here(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """What the grid gives in this process."""
     out = tmp_path_factory.mktemp("here")
-    bench.run([*LINE, "--out", str(out)])
+    execute(["bench", *LINE, "--out", str(out)])
     found = numbers(out)
     assert len(found) == 4
     return found
@@ -47,17 +48,17 @@ def test_processes_do_the_same(
     here: list[float], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)  # a thread each, as in these tests
-    bench.run([*LINE, *use("local", "processes=2"), "--out", str(tmp_path / "sound")])
+    execute(["bench", *LINE, *use("local", "processes=2"), "--out", str(tmp_path / "sound")])
     assert numbers(tmp_path / "sound") == here
-    with pytest.raises(bench.RunsFailedError, match=r"2 of 2 runs failed, .* not finite"):
-        bench.run([*LINE, "lr=1e25", *use("local", "processes=2"), "--out", str(tmp_path / "failing")])
+    with pytest.raises(RunsFailedError, match=r"2 of 2 runs failed, .* not finite"):
+        execute(["bench", *LINE, "lr=1e25", *use("local", "processes=2"), "--out", str(tmp_path / "failing")])
     assert re.search(r"\[2/2\] .* FAILED: .*not finite", capsys.readouterr().out)
 
 
 @pytest.mark.skipif(missing("submitit"), reason="submitit is not installed")
 @pytest.mark.filterwarnings("ignore")  # submitit leaves its log files open
 def test_submitit_does_the_same(here: list[float], tmp_path: Path) -> None:
-    bench.run([*LINE, *use("slurm", "cluster=debug"), "--out", str(tmp_path)])
+    execute(["bench", *LINE, *use("slurm", "cluster=debug"), "--out", str(tmp_path)])
     assert numbers(tmp_path) == here
 
 
@@ -70,10 +71,10 @@ def test_submitit_in_another_process(
     """One run that ends well; then one more whose loss is not finite."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     one = [word for word in LINE if word != "mixup"]
-    bench.run([*one, *use("slurm", "cluster=local"), "--out", str(tmp_path / "sound")])
+    execute(["bench", *one, *use("slurm", "cluster=local"), "--out", str(tmp_path / "sound")])
     assert numbers(tmp_path / "sound") == here[:2]
-    with pytest.raises(bench.RunsFailedError, match="1 of 1 runs failed"):
-        bench.run([*one, "lr=1e25", *use("slurm", "cluster=local"), "--out", str(tmp_path / "failing")])
+    with pytest.raises(RunsFailedError, match="1 of 1 runs failed"):
+        execute(["bench", *one, "lr=1e25", *use("slurm", "cluster=local"), "--out", str(tmp_path / "failing")])
     assert re.search(r"FAILED: .*not finite", capsys.readouterr().out)
 
 
@@ -83,10 +84,10 @@ def test_ray_does_the_same(here: list[float], tmp_path: Path, capsys: pytest.Cap
     ray = importlib.import_module("ray")
 
     try:
-        bench.run([*LINE, *use("ray"), "--out", str(tmp_path / "sound")])
+        execute(["bench", *LINE, *use("ray"), "--out", str(tmp_path / "sound")])
         assert numbers(tmp_path / "sound") == here
-        with pytest.raises(bench.RunsFailedError, match=r"2 of 2 runs failed, .* not finite"):
-            bench.run([*LINE, "lr=1e25", *use("ray", "num_cpus=2"), "--out", str(tmp_path / "failing")])
+        with pytest.raises(RunsFailedError, match=r"2 of 2 runs failed, .* not finite"):
+            execute(["bench", *LINE, "lr=1e25", *use("ray", "num_cpus=2"), "--out", str(tmp_path / "failing")])
     finally:
         ray.shutdown()
 
@@ -97,14 +98,14 @@ def test_a_missing_engine_gets_one_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ValueError, match=f"^needs {package}: pip install {package}$"):
-        bench.run([*LINE, *use(launcher), "--out", str(tmp_path)])
+        execute(["bench", *LINE, *use(launcher), "--out", str(tmp_path)])
 
 
 @pytest.mark.skipif(missing("submitit"), reason="submitit is not installed")
 def test_slurm_without_slurm_gets_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match="launcher slurm: no sbatch on this machine; accepted is local"):
-        bench.run([*LINE, *use("slurm"), "--out", str(tmp_path / "out")])
+        execute(["bench", *LINE, *use("slurm"), "--out", str(tmp_path / "out")])
 
 
 @pytest.mark.parametrize(
@@ -117,4 +118,4 @@ def test_slurm_without_slurm_gets_one_line(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_wrong_options_of_the_local_launcher(option: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(complaint)}"):
-        bench.run([*LINE, *use("local", option), "--out", str(tmp_path)])
+        execute(["bench", *LINE, *use("local", option), "--out", str(tmp_path)])

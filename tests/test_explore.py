@@ -22,7 +22,6 @@ import torch
 from PIL import Image
 
 import automix
-from automix.cli import explore as explore_command
 from automix.cli import main as cli
 from automix.deploy.image_files import read_square
 from automix.evaluation.cam import cam, resize_maps
@@ -505,8 +504,8 @@ def test_other_hosts_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "check_gradio", lambda: None)
     monkeypatch.setattr(serve, "serve", lambda explorer, listener, host: served.append((explorer.name, host)))
     with pytest.warns(UserWarning, match="whoever reaches this machine can use the page"):
-        explore_command.run(["--host", "0.0.0.0", "--port", "0"])
-    explore_command.run(["--port", "0"])
+        cli.execute(["explore", "--host", "0.0.0.0", "--port", "0"])
+    cli.execute(["explore", "--port", "0"])
     assert served == [("no network", "0.0.0.0"), ("no network", "127.0.0.1")]
     assert [serve.is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "example.org")] == [
         True, True, True, False, False, False,

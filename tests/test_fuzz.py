@@ -3,6 +3,7 @@
 tests/faults/test_fuzz.py tries ten thousand.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from fuzz_examples import command_lines, config_files, flat_configs
 from fuzzing import examples, judge, judge_config, judge_file, place
 from hypothesis import given
+
+from automix.cli import main as cli
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,49 +23,51 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @examples(200)
 @given(flat_configs)
-def test_any_values_are_a_configuration_or_a_line(values: dict[Any, Any]) -> None:
+def test_random_values_are_accepted_or_refused_in_one_line(values: dict[Any, Any]) -> None:
     judge_config(values)
 
 
 @examples(50)
 @given(config_files)
-def test_any_file_is_a_configuration_or_gets_a_line(content: str) -> None:
+def test_random_files_are_accepted_or_refused_in_one_line(content: str) -> None:
     judge_file(content)
 
 
 @examples(50)
 @given(command_lines)
-def test_any_command_line_works_or_gets_a_line(arguments: list[str]) -> None:
+def test_random_command_lines_are_accepted_or_refused_in_one_line(arguments: list[str]) -> None:
     judge(arguments)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "x" * 5000], "automix: [Errno 36] File name too long"),
-        (["train", "shapes", "--out", "a\n\x1b[31mb", "--epochs", "0"], "automix: epochs=0"),
-        (["train", "a\n\x1b[31mb"], "automix: data 'a\\n\\x1b[31mb' is unknown"),
-        (["train", "shapes", "--epochs="], "automix: epochs=: accepted is a whole number"),
-        (["train", "shapes", "--epoch", "3"], "automix: --epoch is unknown (did you mean --epochs?)"),
-        (["train", "shapes", "--method=mixup", "--method-options", "{alpha: [1]}"], "automix: alpha=[1]: accepted is"),
-        (["train", "shapes", "--method=mixup", "--method-options.alpha", "x"], "automix: alpha=x: accepted is"),
-        (["train", "shapes", "--seed", "9" * 30], "automix: seed="),
-        (["train", "shapes", "--checkpoint-minutes", "1" + "0" * 400], "automix: a number is too large"),
-        (["train", "shapes", "--device", "meta"], "automix: device=meta: "),
-        (["train", "shapes", "--model-options", "{channels: []}"], "automix: model resnet18: "),
-        (["train", "shapes", "--method-options.seed", "3"], "automix: method_options.seed: "),
+        (["x" * 5000], "File name too long"),
+        (["shapes", "--out", "a\n\x1b[31mb", "--epochs", "0"], "epochs"),
+        (["a\n\x1b[31mb"], r"'a\\n\\x1b\[31mb'"),
+        (["shapes", "--epochs="], "--epochs.*integer"),
+        (["shapes", "--epoch", "3"], "--epoch.*--epochs"),
+        (["shapes", "--method=mixup", "--method-options", "{alpha: [1]}"], "--method-options"),
+        (["shapes", "--method=mixup", "--method-options.alpha", "x"], "alpha.*x"),
+        (["shapes", "--method=mixup", "--method-options.alpha", "[1]"], r"alpha.*\[1\]"),
+        (["shapes", "--method-options.a.b", "1"], ""),
+        (["shapes", "--seed", "9" * 30], "seed.*9223372036854775807"),
+        (["shapes", "--lr", "1" + "0" * 400], "lr.*inf"),
+        (["shapes", "--device", "meta"], "device.*meta"),
+        (["shapes", "--model-options.channels", "[]"], "model resnet18: "),
+        (["shapes", "--method-options.seed", "3"], "method_options.seed"),
     ],
-)  # fmt: skip
-def test_what_once_crashed(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from automix.cli import main as cli
-
-    assert cli.run(arguments) == 2
+)
+def test_command_lines_that_once_crashed(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["train", *arguments]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(message)
+    assert re.match(f"automix: .*{message}", error), error
     assert error.count("\n") == 1
 
 
-def test_what_once_crashed_as_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_once_crashed() -> None:
     for content in ("a: &a [1, *a]\n", "- " * 400, "data: !!timestamp x\n", "data: shapes\nconfig: {a: 1}\n"):
         assert judge_file(content) == 2
     Path("run/config.yaml").rename("kept.yaml")

@@ -15,8 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from automix.cli import evaluate as evaluate_command
-from automix.cli import report as report_command
+from automix.cli.main import execute
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import find_recipe
 from automix.training import train
@@ -85,7 +84,7 @@ def runs(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(configure(photos, root / "automix-0"))
     train(configure(photos, root / "automix-1", seed=1))
     train(configure(photos, root / "cutmix-0", "cutmix"))
-    evaluate_command.run([str(root / "automix-0"), "--on", "accuracy", "calibration", "corruptions", "mixed"])
+    execute(["evaluate", str(root / "automix-0"), "--on", "accuracy", "calibration", "corruptions", "mixed"])
     return root
 
 
@@ -367,7 +366,7 @@ def test_what_is_no_run_is_told_in_one_line(tmp_path: Path, content: str | None)
     if content is not None:
         (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(ValueError, match=r"accepted|YAML") as caught:
-        report_command.run([str(tmp_path)])
+        execute(["report", str(tmp_path)])
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
     assert not (tmp_path / "report.html").exists()
@@ -380,15 +379,15 @@ def test_what_is_no_run_is_told_in_one_line(tmp_path: Path, content: str | None)
 
 
 def test_the_command(copy: Path, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report_command.run([str(copy)])
+    execute(["report", str(copy)])
     assert re.fullmatch(r".*/run/report\.html: 1 run, \d\.\d MB\n", capsys.readouterr().out)
     assert (copy / "report.html").read_text(encoding="utf-8") == report([copy])
     out = tmp_path / "new" / "both.html"
-    report_command.run([str(copy), str(runs / "cutmix-0"), "--out", str(out)])
+    execute(["report", str(copy), str(runs / "cutmix-0"), "--out", str(out)])
     assert "2 runs" in capsys.readouterr().out
     Page(out.read_text(encoding="utf-8"))
-    with pytest.raises(ValueError, match="is a folder; accepted is"):
-        report_command.run([str(copy), "--out", str(tmp_path)])
+    with pytest.raises(ValueError, match=r"out.*report\.html"):
+        execute(["report", str(copy), "--out", str(tmp_path)])
 
 
 def test_pictures_fit_into_the_budget(tmp_path: Path) -> None:

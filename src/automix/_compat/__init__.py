@@ -1,1 +1,1 @@
-"""Workarounds for the packages around us: today, a torchvision wheel that does not fit a CPU-only torch."""
+"""Workarounds for installations of other packages: a torchvision wheel that does not fit a CPU-only torch."""

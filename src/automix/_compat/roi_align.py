@@ -4,9 +4,9 @@ Each region is cut into bins, each bin is sampled bilinearly at a regular grid o
 averaged. All points of a region form one regular grid, so that the regions of an image are sampled by one call.
 
 torchvision's own Python version does the same and needs a compiler, or without one memory for every sample's four
-neighbors in every channel. `_torchvision.py` puts this one in its place where the native operator is missing, hence
-the signature. Both take the border's value beyond the border; the native operator gives 0 further out than one pixel,
-where no box that was clipped to its image has points.
+neighbors in every channel. `torchvision.py` beside this file puts this one in its place where the native operator is
+missing, hence the signature. Both take the border's value beyond the border; the native operator gives 0 further out
+than one pixel, where no box that was clipped to its image has points.
 """
 
 import torch
@@ -23,12 +23,22 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:
-    """Regions `rois` (K, 5), each the number of its image and x0 y0 x1 y1, of maps (N, C, H, W): (K, C, h, w).
+    """Sample regions of maps into a grid of bins.
 
-    A bin has `sampling_ratio` x `sampling_ratio` points; where that is not positive, about one for each pixel of the
-    map, so that regions differ. `aligned` places the center of a pixel at half a pixel, as the boxes do.
+    Args:
+        input: Maps, ``(N, C, H, W)``.
+        rois: Regions, ``(K, 5)``: the number of the image, then x0 y0 x1 y1.
+        spatial_scale: Factor from the coordinates of the regions to those of the maps.
+        pooled_height: Bins of a region from top to bottom.
+        pooled_width: Bins of a region from left to right.
+        sampling_ratio: Points of a bin in each direction; if not positive, about one for each pixel of the map, so
+            that regions differ.
+        aligned: Place the center of a pixel at half a pixel, as the boxes do.
+
+    Returns:
+        The mean of each bin, ``(K, C, pooled_height, pooled_width)``.
     """
-    # grid_sample wants one type for both, and half precision is too coarse for places
+    # grid_sample needs one type for both, and half precision is too coarse for coordinates
     maps = input if input.dtype == torch.float64 else input.float()
     boxes = rois[:, 1:].to(maps) * spatial_scale - (0.5 if aligned else 0.0)
     corners, sides = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]

@@ -1,41 +1,77 @@
-"""Make ``import torchvision`` work beside a CPU-only torch.
+"""Make ``import torchvision`` work where its CUDA wheel is installed beside a CPU-only torch.
 
-The torchvision wheel of the package index is built against CUDA. Next to a CPU-only torch its C++ extension cannot be
+The torchvision wheel of the package index is built against CUDA. Beside a CPU-only torch its C++ extension cannot be
 loaded, and ``import torchvision`` (hence ``import timm``) ends in ``RuntimeError: operator torchvision::nms does not
 exist`` (pytorch/vision issues 9077 and 9085).
 
-``install`` puts a finder before the others that waits for the first ``import torchvision`` and steps aside. The real
-import runs as it is; on a normal installation that is all, nothing is registered and nothing is changed. Only after
-that very error the two operators that torchvision asks for while importing are declared, ``nms`` gets a CPU kernel
-written in torch, and the import runs again. torchvision's slow Python version of ``roi_align`` makes way for a faster
-one. Waiting, instead of importing torchvision right here, keeps ``import automix`` quick: torchvision alone takes more
-than a second.
+`install` looks at the files of both packages and imports neither. If torchvision's extension links ``libtorch_cuda``
+and torch has no such library, it adds a finder to the import system. On every other installation it does nothing.
 
-The order matters: registering an operator that the native extension brings as well aborts the process.
+The finder acts on the first ``import torchvision`` and removes itself. It runs the real import. If that fails with the
+error above, it declares the two operators that torchvision asks for while it is imported, gives ``nms`` a CPU kernel
+written in torch, replaces torchvision's slow Python version of ``roi_align``, and runs the import again. The order
+matters: registering an operator that the native extension brings as well aborts the process.
+
+``timm`` can be imported after ``import automix`` only; in a process that imports timm alone, nothing is mended.
 """
 
+import mmap
 import sys
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    from torch import Tensor
 
+_CUDA_LIBRARY = "libtorch_cuda"
 _MISSING = "operator torchvision::nms does not exist"
-_libraries: list[torch.library.Library] = []  # a Library takes its operators along when it is collected
+_libraries: list[Any] = []  # of torch.library; a Library takes its operators along when it is collected
 
 
 def install() -> None:
-    """Wait for the first ``import torchvision``; nothing to do where it has been imported already."""
-    if "torchvision" not in sys.modules and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    """Prepare the first ``import torchvision``, if the wheel that is installed does not fit torch."""
+    if "torchvision" not in sys.modules and needs_repair():
         sys.meta_path.insert(0, _Finder())
 
 
+def needs_repair() -> bool:
+    """Tell from the files whether torchvision's extension links a CUDA library that torch does not have.
+
+    Returns:
+        True if ``import torchvision`` would fail. Neither package is imported.
+    """
+    torch, torchvision = _folder("torch"), _folder("torchvision")
+    if torch is None or torchvision is None or any((torch / "lib").glob(f"{_CUDA_LIBRARY}*")):
+        return False
+    return any(_contains(path, _CUDA_LIBRARY.encode()) for path in torchvision.glob("_C*.so"))
+
+
 def is_patched() -> bool:
-    """True where torchvision has been imported and needed the mending."""
+    """Tell whether torchvision has been imported and had to be mended.
+
+    Returns:
+        True if this process uses the operators of this module.
+    """
     return bool(_libraries)
+
+
+def _folder(package: str) -> Path | None:
+    """Where an installed package lies."""
+    spec = find_spec(package)
+    return Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
+
+
+def _contains(path: Path, text: bytes) -> bool:
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:  # which cannot be mapped
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(text) >= 0
 
 
 class _Finder(MetaPathFinder):
@@ -51,7 +87,7 @@ class _Finder(MetaPathFinder):
         return spec
 
     def _execute(self, module: ModuleType, run: Any) -> None:
-        """Leave the import system, then import; not when the spec is found, which some only look for."""
+        """Leave the import system, then import; `find_spec` alone is no import."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         _import_or_mend(module, run)
@@ -74,6 +110,8 @@ def _import_or_mend(module: ModuleType, run: Any) -> None:
 
 
 def _register_operators() -> None:
+    import torch
+
     library: Any = torch.library.Library("torchvision", "FRAGMENT")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -82,7 +120,7 @@ def _register_operators() -> None:
 
 
 def _replace_roi_align() -> None:
-    """What torchvision calls where the native operator is missing; by itself it would compile its own."""
+    """Replace the version that torchvision would compile where the native operator is missing."""
     from automix._compat.roi_align import roi_align
 
     module: Any = import_module("torchvision.ops.roi_align")
@@ -90,13 +128,22 @@ def _replace_roi_align() -> None:
     module.is_compile_supported = lambda device: True
 
 
-def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Greedy non-maximum suppression: indices of the boxes kept, best score first.
+def nms(dets: "Tensor", scores: "Tensor", iou_threshold: float) -> "Tensor":
+    """Suppress the boxes that overlap a better one, greedily.
 
     A box falls if a better box that itself stays overlaps it by more than `iou_threshold`. Starting from "all stay" and
     applying this rule to all boxes at once reaches the greedy answer: after n rounds the n best boxes are settled, and
     in practice a few rounds settle all of them.
+
+    Args:
+        dets: Boxes, ``(N, 4)``.
+        scores: Their scores, ``(N,)``.
+        iou_threshold: Largest overlap of two boxes that are both kept.
+
+    Returns:
+        Indices of the boxes that are kept, best score first.
     """
+    import torch
     from torchvision.ops.boxes import box_iou
 
     order = scores.argsort(descending=True, stable=True)

@@ -6,90 +6,114 @@ import textwrap
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
+from cyclopts import Parameter
 
-from automix.cli._arguments import new_parser, parse
-from automix.cli._tables import print_table
-from automix.core.files import write_atomically
-from automix.core.validation import check_whole, unknown_name
+from automix.cli._flags import Integer, Several, Switch
+from automix.cli._output import print_table
+from automix.core.errors import AutomixError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from automix.studies import Experiment
     from automix.studies.plan import Cost, Grid, Job
     from automix.studies.results import Block
 
-ABOUT = """Run an experiment of the paper, or our replica, beside the paper's numbers.
-
-  automix bench --list                             what there is
-  automix bench table1 --dry-run                   what it would cost
-  automix bench table2 --methods mixup automix --columns r50-100ep
-  automix bench replica --report                   the table of what is finished
-  automix bench table1 --trials 1 --set epochs=2   a small try of it
-  automix bench replica --launcher-options processes=2    two runs at a time
-  automix bench table9 --launcher slurm --launcher-options gpus_per_node=1
-
-A finished run is never done again and an interrupted one goes on: the same
-command continues a grid. Runs are folders in --out, named by the settings that
-decide them and shared by all experiments; NAME.md, NAME.json and NAME.png beside
-them have the results.
-"""
+Words = Annotated[tuple[str, ...], Several, Parameter(show_default=False)]
 
 
-class RunsFailedError(ArithmeticError):
-    """Some runs of a grid failed, the others are done; like a loss that is not finite, it ends with exit code 1."""
+class RunsFailedError(Exception):
+    """Some runs of a grid failed and the others are done."""
+
+    exit_code = 1
 
 
-def run(arguments: list[str]) -> None:
+def bench(
+    name: str | None = None,
+    /,
+    *,
+    list_experiments: Annotated[Switch, Parameter(name="--list")] = False,
+    methods: Words = (),
+    columns: Words = (),
+    trials: Integer | None = None,
+    data_root: str | None = None,
+    out: Path = Path("runs/bench"),
+    dry_run: Switch = False,
+    report: Switch = False,
+    launcher: str = "local",
+    launcher_options: Words = (),
+    changes: Annotated[Words, Parameter(name="--set")] = (),
+) -> None:
+    """Run an experiment of the paper, or our replica, beside the paper's numbers.
+
+    For example:
+      automix bench --list                             all experiments
+      automix bench table1 --dry-run                   the cost of one
+      automix bench table2 --methods mixup automix --columns r50-100ep
+      automix bench replica --report                   the finished part
+      automix bench table1 --trials 1 --set epochs=2   a small try
+      automix bench replica --launcher-options processes=2
+      automix bench table9 --launcher slurm --launcher-options gpus_per_node=1
+
+    A finished run is never repeated and an interrupted one is resumed: the
+    same command continues a grid. Runs are folders in --out, named by the
+    settings that decide them and shared by all experiments. NAME.md, NAME.json
+    and NAME.png beside them hold the results.
+
+    Args:
+        name: The experiment.
+        list_experiments: List the experiments.
+        methods: Some of the rows; all if not given.
+        columns: Some of the columns; all if not given.
+        trials: Runs of each cell, with seeds 0, 1, ...; the paper's number if not given.
+        data_root: The folder of named datasets.
+        out: The folder for runs and results.
+        dry_run: Print the cost and stop.
+        report: Print the table of the finished runs, without running anything.
+        launcher: local, one run at a time on this machine; ray; or slurm.
+        launcher_options: NAME=VALUE for the launcher.
+        changes: NAME=VALUE, settings of `automix train` to change in every run.
+    """
+    if list_experiments:
+        _list()
+        return
+    if name is None:
+        raise AutomixError("NAME is missing; automix bench --list shows the experiments")
+
+    from rich.console import Console
+
+    from automix.core.validation import check_whole, unknown_name
     from automix.studies import find_experiment
     from automix.studies.launchers import LAUNCHERS
     from automix.studies.plan import Grid, cost, plan, read_changes, read_pairs, select
 
-    parser = new_parser("bench", "NAME [flags]", ABOUT)
-    parser.add_argument("name", nargs="?", type=str, help="the experiment")
-    parser.add_argument("--list", action="store_true", help="list the experiments")
-    parser.add_argument("--methods", type=str, nargs="+", default=None, help="some of the rows; all if not given")
-    parser.add_argument("--columns", type=str, nargs="+", default=None, help="some of the columns; all if not given")
-    parser.add_argument("--trials", type=int, default=None, help="runs of each cell, seeds 0, 1, ...; as the paper's")
-    parser.add_argument("--data-root", type=str, default=None, help="where named datasets lie")
-    parser.add_argument("--out", type=str, default="runs/bench", help="the folder for runs and results")
-    parser.add_argument("--dry-run", action="store_true", help="say what it would cost, and stop")
-    parser.add_argument("--report", action="store_true", help="the table of what is finished, without running anything")
-    parser.add_argument("--launcher", type=str, default="local", help="local: here, one run at a time; ray; slurm")
-    parser.add_argument("--launcher-options", type=str, nargs="+", default=[], help="NAME=VALUE for the launcher")
-    parser.add_argument(
-        "--set", type=str, nargs="+", default=[], help="NAME=VALUE: settings of automix train to change"
-    )
-    given = parse(parser, arguments)
-    if given.list:
-        return _list()
-    if given.name is None:
-        raise ValueError("NAME is missing: accepted is an experiment's, see automix bench --list")
-    if given.launcher not in LAUNCHERS:
-        raise unknown_name("launcher", given.launcher, LAUNCHERS)
-    check_whole("trials", given.trials, 1)
-    whole = find_experiment(given.name)
-    chosen = select(whole, given.methods, given.columns)
-    grid = Grid(Path(given.out), given.trials or whole.trials, given.data_root, read_changes(given.set))
-    options = read_pairs(given.launcher_options, "--launcher-options")
+    if launcher not in LAUNCHERS:
+        raise unknown_name("launcher", launcher, LAUNCHERS)
+    check_whole("trials", trials, 1)
+    whole = find_experiment(name)
+    chosen = select(whole, methods or None, columns or None)
+    grid = Grid(out, trials or whole.trials, data_root, read_changes(changes))
+    options = read_pairs(launcher_options, "--launcher-options")
     jobs = plan(chosen, grid)
-    left = _check(jobs) if not (given.dry_run or given.report) else []
+    left = [] if dry_run or report else _check(jobs)
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    if not report:
+        console.print(_describe(chosen, grid, cost(chosen, jobs)), markup=False)
+    if dry_run:
+        return
     failed: dict[str, str] = {}
     try:
-        if not given.report:
-            console.print(_describe(chosen, grid, cost(chosen, jobs)), markup=False)
-            if given.dry_run:
-                return None
-            failed = _launch(jobs, left, given.launcher, options, console)
-    finally:
-        if not given.dry_run:  # a grid that is interrupted leaves the table of what is finished, too
-            _report(whole, chosen, grid, shlex.join(["automix", "bench", *arguments]), console)
+        if not report:
+            failed = _launch(jobs, left, launcher, options, console)
+    finally:  # a grid that is interrupted leaves the table of the finished runs, too
+        flags = {"--methods": methods, "--columns": columns, "--trials": (trials,) if trials else (), "--set": changes}
+        words = [word for flag, values in flags.items() if values for word in (flag, *map(str, values))]
+        _report(whole, chosen, grid, shlex.join(["automix", "bench", name, *words]), console)
     if failed:
         first, why = next(iter(failed.items()))
         raise RunsFailedError(f"{len(failed)} of {len(jobs)} runs failed, {first}: {why}; the same command tries again")
-    return None
 
 
 def _list() -> None:
@@ -107,7 +131,7 @@ def _list() -> None:
 
 
 def _describe(experiment: "Experiment", grid: "Grid", found: "Cost") -> str:
-    """What the grid is, and what is left of it."""
+    """Describe the grid, and the part of it that is not finished."""
     lines = [f"{experiment.name}: {experiment.title}",
              _wrap("rows", [row.name for row in experiment.rows]),
              _wrap("columns", [column.name for column in experiment.columns]),
@@ -132,7 +156,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _check(jobs: "Sequence[Job]") -> "list[Job]":
-    """What is left to do; missing data and wrong settings are told before the first run."""
+    """The unfinished runs; missing data and wrong settings are refused before the first of them starts."""
     from automix.runs.config import TrainConfig
     from automix.studies.work import is_done
 
@@ -143,9 +167,9 @@ def _check(jobs: "Sequence[Job]") -> "list[Job]":
 
 
 def _launch(
-    jobs: "Sequence[Job]", left: "Sequence[Job]", launcher: str, options: dict[str, object], console: Console
+    jobs: "Sequence[Job]", left: "Sequence[Job]", launcher: str, options: dict[str, object], console: "Console"
 ) -> dict[str, str]:
-    """Do what is left; returns the runs that failed, and why."""
+    """Do the unfinished runs; return those that failed, and why."""
     from automix.studies.launchers import LAUNCHERS
     from automix.studies.progress import Report
 
@@ -154,8 +178,8 @@ def _launch(
     return report.failed
 
 
-def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: str, console: Console) -> None:
-    """The tables: those that were chosen on the screen, all of the experiment in files."""
+def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: str, console: "Console") -> None:
+    """Print the chosen tables, and write those of the whole experiment into files."""
     from automix.studies.results import collect, precisions
     from automix.studies.tables import as_json, as_markdown, facts_of, print_blocks, write
 
@@ -177,7 +201,8 @@ def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: st
 
 
 def _plot(blocks: "Sequence[Block]", path: Path) -> str:
-    """Draw the results into a file and return its name; nothing where nothing is finished or matplotlib is missing."""
+    """Draw the results into a file and return its name; "" if nothing is finished or matplotlib is missing."""
+    from automix.core.files import write_atomically
     from automix.evaluation.plots import NoPlotsError
     from automix.studies.plots import draw
 

@@ -2,66 +2,80 @@
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
-
-from automix.cli._arguments import new_parser, parse
-from automix.cli._tables import print_table
-
-ABOUT = """Evaluate a trained run, a classifier's file, or a network of timm's.
-
-  automix evaluate runs/x                                    accuracy and calibration
-  automix evaluate runs/x --on all                           everything that the run and its data are made for
-  automix evaluate runs/x --on attacks mixed --images 500    some evaluations, on a part of the test images
-  automix evaluate runs/x --on corruptions --corrupted data/CIFAR-100-C
-  automix evaluate resnet50 --data imagenet --on calibration timm's pretrained weights
-
-Values, notes and pictures go into RUN/evaluation (results.json); with other sources into ./evaluation.
-"""
+from automix.cli._flags import Integer, Several, Which
+from automix.cli._output import print_table
 
 
-def run(arguments: list[str]) -> None:
+def evaluate(
+    run: str,
+    /,
+    *,
+    on: Annotated[tuple[str, ...], Several] = ("accuracy", "calibration"),
+    data: str | None = None,
+    data_root: str | None = None,
+    which: Which = "last",
+    weights: str | None = None,
+    images: Integer | None = None,
+    corrupted: Path | None = None,
+    batch_size: Integer = 100,
+    device: str = "auto",
+    out: Path | None = None,
+) -> None:
+    """Evaluate a trained run, a classifier's file, or a network of timm's.
+
+    For example:
+      automix evaluate runs/x                             accuracy and calibration
+      automix evaluate runs/x --on all                    all that its data allows
+      automix evaluate runs/x --on attacks mixed --images 500
+      automix evaluate runs/x --on corruptions --corrupted data/CIFAR-100-C
+      automix evaluate resnet50 --data imagenet           timm's weights
+
+    Values, notes and pictures go into RUN/evaluation (results.json); with
+    other sources into ./evaluation.
+
+    Args:
+        run: A run folder, a classifier's safetensors file, or a network's name.
+        on: accuracy, calibration, corruptions, attacks, mixed, localization, efficiency; or all.
+        data: A dataset's name or a folder; the run's own if not given.
+        data_root: The folder of named datasets.
+        which: The weights of the run's last epoch or of its best.
+        weights: A safetensors file for a network given by name.
+        images: Use so many test images only.
+        corrupted: A folder in the layout of CIFAR-C or ImageNet-C.
+        batch_size: Images at once.
+        device: cpu, cuda, cuda:1, mps; auto for the first accelerator there is.
+        out: The folder for values and pictures.
+    """
+    from rich.console import Console
+
     from automix.evaluation.inputs import open_inputs
     from automix.evaluation.progress import no_progress, progress_bar
     from automix.evaluation.result import EvaluationResult
-    from automix.evaluation.suite import ALL, EVALUATORS, Session, choose, evaluate, write
+    from automix.evaluation.suite import Session, choose, write
+    from automix.evaluation.suite import evaluate as evaluate_session
     from automix.training.hardware import choose_device
 
-    listed = "\n".join(f"  {name:14}{evaluator.about}" for name, evaluator in EVALUATORS.items())
-    parser = new_parser("evaluate", "RUN [flags]", f"{ABOUT}\nevaluations:\n{listed}\n  {ALL:14}all of them")
-    parser.add_argument("run", type=str, help="a run folder, a classifier's safetensors file, or a network's name")
-    parser.add_argument("--on", type=str, nargs="+", default=["accuracy", "calibration"], help="which evaluations")
-    parser.add_argument(
-        "--data", type=str, default=None, help="a dataset's name or a folder; the run's own if not given"
+    choose(list(on))  # an unknown name is refused before a network is built
+    inputs = open_inputs(
+        run,
+        data=data,
+        data_root=data_root,
+        weights=weights,
+        which=which,
+        images=images,
+        device=choose_device(device),
     )
-    parser.add_argument("--data-root", type=str, default=None, help="where named datasets lie")
-    parser.add_argument("--which", choices=("last", "best"), default="last", help="the run's last epoch or its best")
-    parser.add_argument("--weights", type=str, default=None, help="a safetensors file for a network given by name")
-    parser.add_argument("--images", type=int, default=None, help="use so many test images only")
-    parser.add_argument("--corrupted", type=str, default=None, help="a folder in the layout of CIFAR-C or ImageNet-C")
-    parser.add_argument("--batch-size", type=int, default=100, help="images at once")
-    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, cuda:1, mps")
-    parser.add_argument("--out", type=str, default=None, help="the folder for values and pictures")
-    given = parse(parser, arguments)
-    choose(given.on)  # a wrong name is told before a network is built
-    subject = open_inputs(
-        given.run,
-        data=given.data,
-        data_root=given.data_root,
-        weights=given.weights,
-        which=given.which,
-        images=given.images,
-        device=choose_device(given.device),
-    )
-    folder = Path(given.out) if given.out else (subject.folder or Path()) / "evaluation"
+    folder = out or (inputs.folder or Path()) / "evaluation"
     session = Session(
-        subject,
-        batch_size=given.batch_size,
-        corrupted=Path(given.corrupted) if given.corrupted else None,
+        inputs,
+        batch_size=batch_size,
+        corrupted=corrupted,
         track=progress_bar if sys.stdout.isatty() else no_progress,
     )
     rows, remarks = [], []
-    for name, found in evaluate(session, given.on):
+    for name, found in evaluate_session(session, list(on)):
         if not isinstance(found, EvaluationResult):
             remarks.append(f"{name}: left out, {found}")
             continue
@@ -72,4 +86,4 @@ def run(arguments: list[str]) -> None:
     console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
     for remark in remarks:
         console.print(remark)
-    console.print(f"{len(subject.samples)} test images of {subject.data}; all of it in {folder}")
+    console.print(f"{len(inputs.samples)} test images of {inputs.data}; all of it in {folder}")

@@ -2,27 +2,30 @@
 
 import sys
 from pathlib import Path
+from typing import Literal
 
-from automix.cli._arguments import new_parser, parse
-from automix.deploy.export import SUFFIXES, export, export_path
-from automix.runs.classifier import load_classifier
+from automix.cli._flags import Which
 
-ABOUT = """Export a trained classifier and check the export against it.
-
-The export takes float32 images (N, 3, S, S) in [0, 1] and gives logits; the normalization is inside.
-"""
+Format = Literal["onnx", "torchscript", "torch-export", "safetensors"]
 
 
-def run(arguments: list[str]) -> None:
-    parser = new_parser("export", "RUN --format FORMAT [flags]", ABOUT)
-    parser.add_argument("run", type=str, help="a run folder, or a classifier's safetensors file")
-    parser.add_argument("--format", choices=tuple(SUFFIXES), default="onnx", help="what to write")
-    parser.add_argument("--out", type=str, default=None, help="the file; RUN/classifier with the format's suffix")
-    parser.add_argument("--which", choices=("last", "best"), default="last", help="the run's last epoch or its best")
-    given = parse(parser, arguments)
-    source = Path(given.run)
-    model, card = load_classifier(source, given.which)
-    folder = source if source.is_dir() else source.parent
-    path = export_path(Path(given.out) if given.out else folder / "classifier", given.format)
-    difference = export(model, card, path, given.format)
+def export(run: Path, /, *, format: Format = "onnx", out: Path | None = None, which: Which = "last") -> None:
+    """Export a trained classifier and check the export against it.
+
+    The export takes float32 images (N, 3, S, S) in [0, 1] and gives logits; the
+    normalization is inside.
+
+    Args:
+        run: A run folder, or a classifier's safetensors file.
+        format: What to write.
+        out: The file; RUN/classifier with the format's suffix if not given.
+        which: The weights of the run's last epoch or of its best.
+    """
+    from automix.deploy.export import export as export_classifier
+    from automix.deploy.export import export_path
+    from automix.runs.classifier import load_classifier
+
+    model, card = load_classifier(run, which)
+    path = export_path(out or (run if run.is_dir() else run.parent) / "classifier", format)
+    difference = export_classifier(model, card, path, format)
     sys.stdout.write(f"{path}: logits differ from the model's by {difference:.1e} at most\n")

@@ -1,46 +1,53 @@
-"""The command line: `automix COMMAND ...`. A command is a file in commands/ with `run(arguments)`.
+"""The command line `automix COMMAND ...`: choose the command, run it, and turn exceptions into one line.
 
-Errors are for people: one line, what is wrong and what is accepted, exit code 2; no traceback.
+A command is a function in a module of this folder; cyclopts reads its flags from the signature and its help from the
+docstring. Modules are imported when their command is used, and import torch inside the function, so that
+`automix --help` and the like answer at once.
 """
 
+import difflib
 import errno
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from automix._version import __version__
-from automix.cli._errors import complain
-from automix.core.validation import unknown_name
+from automix.cli._output import print_error
+from automix.core.errors import AutomixError
+
+if TYPE_CHECKING:
+    from cyclopts import App, CycloptsError
 
 COMMANDS = {
-    "train": "train a classifier on a dataset or a folder of images",
-    "evaluate": "calibration, corruptions, attacks, localization, ... of a trained run",
-    "predict": "classify images with a trained run",
-    "export": "a trained run as ONNX, TorchScript, torch.export or plain weights",
-    "mix": "a picture of mixed samples over lam, from a run or from images",
-    "report": "one page to look at: curves, masks, evaluations, of a run or several",
-    "explore": "a local page: mix two images, move lam, compare the methods",
-    "bench": "the paper's tables and figures as grids of runs",
-    "detect": "fine-tune a detector on a trained classifier, and measure it",
-    "methods": "list the mixing methods",
-    "models": "list the networks",
-    "recipes": "list the training recipes, or show one",
-    "datasets": "list the datasets",
+    "train": "Train a classifier on a dataset or a folder of images.",
+    "evaluate": "Measure calibration, corruptions, attacks, localization, ... of a trained run.",
+    "predict": "Classify images with a trained run.",
+    "export": "Export a trained run as ONNX, TorchScript, torch.export or plain weights.",
+    "mix": "Draw mixed samples over lam, from a run or from images.",
+    "report": "Write one HTML page on a run or several: curves, masks, evaluations.",
+    "explore": "Open a local page: mix two images, move lam, compare the methods.",
+    "bench": "Run the paper's tables and figures as grids of runs.",
+    "detect": "Fine-tune a detector on a trained classifier, and measure it.",
+    "methods": "List the mixing methods.",
+    "models": "List the networks.",
+    "recipes": "List the training recipes, or show one.",
+    "datasets": "List the datasets.",
 }
-
-USAGE = "usage: automix COMMAND ...\n\n" + "".join(f"  {name:10}{about}\n" for name, about in COMMANDS.items())
 
 WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry point; leaves by SystemExit."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.showwarning = _warn
-    code = run(arguments)
+    """Run the command line of this process and leave by SystemExit.
+
+    Args:
+        arguments: The words after ``automix``; those of the process if not given.
+    """
+    warnings.showwarning = _show_warning
+    code = run(sys.argv[1:] if arguments is None else arguments)
     sys.stdout.flush()
     sys.stderr.flush()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -49,38 +56,104 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def run(arguments: list[str]) -> int:
-    """The exit code of the command."""
-    from automix.training.signals import Stopped
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line.
 
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(USAGE + "\n`automix COMMAND --help` says more.\n")
-        return 0 if arguments else 2
-    if arguments[0] == "--version":
-        sys.stdout.write(f"automix {__version__}\n")
-        return 0
+    Exceptions end in one line on stderr. ``--debug`` anywhere in the line shows their traceback before it.
+
+    Args:
+        arguments: The words after ``automix``, for instance ``["train", "shapes", "--epochs", "2"]``.
+
+    Returns:
+        The exit code: 0, 2 for a user's mistake, 1 for any other failure, 128 + signal if stopped.
+    """
+    words = [word for word in arguments if word != "--debug"]
+    debug = len(words) < len(arguments)
     try:
-        if arguments[0] not in COMMANDS:
-            raise unknown_name("command", arguments[0], list(COMMANDS))
-        import_module(f"automix.cli.{arguments[0]}").run(arguments[1:])
-    except Stopped as stopped:
-        return _fail(str(stopped), stopped.exit_code)
+        execute(words)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        print_error("interrupted")
+        return 130
     except BrokenPipeError:  # `automix models | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except ValueError as error:
-        return _fail(str(error), 2)
-    except OSError as error:  # a name that cannot be; a full disk
-        return _fail(str(error), 2 if error.errno in WRONG_PATH else 1)
-    except ArithmeticError as error:  # a loss that is not finite
-        return _fail(str(error), 1)
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
-            raise
-        return _fail(f"not enough memory ({error}): accepted are smaller images, batches or networks", 1)
-    return 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        message, code = _describe(error)
+        print_error(message)
+        return code
+    return 0 if words else 2
+
+
+def execute(arguments: Sequence[str]) -> None:
+    """Run one command line and let its exceptions through.
+
+    Args:
+        arguments: The words after ``automix``.
+
+    Raises:
+        AutomixError: For an unknown command or flag, or a value that is not accepted.
+    """
+    from cyclopts import CycloptsError
+
+    try:
+        _app(arguments)(arguments)
+    except CycloptsError as error:
+        raise AutomixError(_usage_error(error)) from None
+
+
+def _app(words: Sequence[str]) -> "App":
+    """Make the application; the module of a command is imported when the command is used."""
+    from cyclopts import App, Parameter
+    from cyclopts.help import DefaultFormatter, PanelSpec
+    from rich.box import SIMPLE_HEAD
+
+    app = App(
+        name="automix",
+        help="Learned and hand-crafted mixup for image classification. `automix COMMAND --help` explains a command.",
+        help_epilogue="--debug shows the traceback of an error.",
+        help_format="plaintext",
+        help_formatter=DefaultFormatter(panel_spec=PanelSpec(box=SIMPLE_HEAD)),
+        version=f"automix {__version__}",
+        default_parameter=Parameter(negative_iterable=()),
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    for place, (name, about) in enumerate(COMMANDS.items()):
+        own = list(words[:1]) == [name]  # its help is the function's docstring, which `about` would replace
+        app.command(f"automix.cli.{name}:{name}", name=name, help=None if own else about, sort_key=place)
+    return app
+
+
+def _usage_error(error: "CycloptsError") -> str:
+    """What cyclopts says about a command line; two of its messages in other words."""
+    from cyclopts import UnknownCommandError, UnusedCliTokensError
+
+    words = error.unused_tokens or [""]
+    if isinstance(error, UnknownCommandError):  # its own message would import all commands
+        names = [name for name in error.app or () if not name.startswith("-")]
+        close = difflib.get_close_matches(words[0], names, n=1) if len(words[0]) < 100 else []
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"command must be one of {', '.join(names)}; got {words[0]!r}{hint}"
+    if isinstance(error, UnusedCliTokensError):
+        return f"unexpected argument {words[0]!r}; automix {' '.join(error.command_chain or ())} --help shows the usage"
+    return str(error)
+
+
+def _describe(error: Exception) -> tuple[BaseException | str, int]:
+    """The message for an exception that ended a command, and the exit code."""
+    if (code := getattr(error, "exit_code", None)) is not None:  # an AutomixError, or a run that was stopped
+        return error, int(code)
+    if isinstance(error, ValueError):
+        return error, 2
+    if isinstance(error, OSError):  # a path that cannot be; a full disk
+        return error, 2 if error.errno in WRONG_PATH else 1
+    if _is_out_of_memory(error):
+        return f"not enough memory ({error}); try smaller images, batches or networks", 1
+    return f"{type(error).__name__}: {error}; run again with --debug for the traceback", 1
 
 
 def _is_out_of_memory(error: Exception) -> bool:
@@ -89,11 +162,6 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
-def _warn(message: Warning | str, *others: Any, **further: Any) -> None:
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """One line, without the line of source that Python would show."""
-    sys.stderr.write(f"automix: warning: {' '.join(str(message).split())}\n")
-
-
-def _fail(message: str, code: int) -> int:
-    complain(message)
-    return code
+    print_error(f"warning: {message}")

@@ -2,12 +2,13 @@
 
 import inspect
 
-from automix.cli._arguments import new_parser, parse
-from automix.cli._tables import print_table
-from automix.methods import find_method, methods
+from automix.cli._output import print_table
 
 
-def run(arguments: list[str]) -> None:
-    parse(new_parser("methods", "", "List the mixing methods."), arguments)
-    rows = [(name, (inspect.getdoc(find_method(name)) or "").splitlines()[0]) for name in methods()]
+def methods() -> None:
+    """List the mixing methods."""
+    from automix.methods import find_method
+    from automix.methods import methods as names
+
+    rows = [(name, (inspect.getdoc(find_method(name)) or "").splitlines()[0]) for name in names()]
     print_table(("method", "what it does"), rows)

@@ -2,48 +2,61 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import torch
-from torch import Tensor, nn
+from automix.cli._flags import Integer, Several
+from automix.core.errors import AutomixError
 
-from automix.cli._arguments import new_parser, parse
-from automix.core.normalization import normalize
-from automix.core.validation import check_range
-from automix.methods import check_method, create_task
-from automix.pictures.mixed_samples import mixed_samples
-from automix.tasks.task import Task
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from automix.tasks.task import Task
 
 LARGEST = 1024  # px, of each image in the picture
 
-ABOUT = """Draw mixed samples and their masks over lam.
 
-  automix mix runs/x                               the run's method and Mix Block on its own test images
-  automix mix runs/x a.jpg b.jpg                   on images of yours
-  automix mix a.jpg b.jpg --method cutmix          a method that needs no network
-"""
+def mix(
+    *sources: Path,
+    method: str = "cutmix",
+    lams: Annotated[tuple[float, ...], Several] = (0.2, 0.5, 0.8),
+    size: Integer = 128,
+    out: Path = Path("mixed.png"),
+) -> None:
+    """Draw mixed samples and their masks over lam.
 
+    For example:
+      automix mix runs/x                        the run's test images
+      automix mix runs/x a.jpg b.jpg            images of your own
+      automix mix a.jpg b.jpg --method cutmix   a method that needs no network
 
-def run(arguments: list[str]) -> None:
-    parser = new_parser("mix", "[RUN] [IMAGE...] [flags]", ABOUT)
-    parser.add_argument("sources", type=str, nargs="+", metavar="SOURCE", help="a run folder and/or images")
-    parser.add_argument("--method", type=str, default="cutmix", help="how to mix, where no run is given")
-    parser.add_argument("--lams", type=float, nargs="+", default=[0.2, 0.5, 0.8], help="shares of the first image")
-    parser.add_argument("--size", type=int, default=128, help="side in pixels, where no run is given")
-    parser.add_argument("--out", type=str, default="mixed.png", help="the picture")
-    given = parse(parser, arguments)
-    check_range("size", given.size, 8, LARGEST)
-    first, *images = [Path(source) for source in given.sources]
+    Args:
+        sources: A run folder, images, or a run folder and images.
+        method: The method to mix with, if no run is given.
+        lams: Shares of the first image.
+        size: Side of the images in pixels, if no run is given.
+        out: The picture to write.
+    """
+    from automix.core.validation import check_range
+    from automix.pictures.mixed_samples import mixed_samples
+
+    if not sources:
+        raise AutomixError("SOURCE is missing; automix mix [RUN] [IMAGE...]")
+    check_range("size", size, 8, LARGEST)
+    first, *images = sources
     if (first / "config.yaml").is_file():
         task, x, y, mean, std = _from_run(first, images)
     else:
-        task, x, mean, std = _from_images([first, *images], given.method, given.size)
+        task, x, mean, std = _from_images([first, *images], method, size)
         y = None
-    picture = mixed_samples(task, x, mean, std, lams=given.lams, y=y)
-    picture.save(given.out)
-    sys.stdout.write(f"{given.out}: {len(x)} pairs, lam {', '.join(f'{lam:g}' for lam in given.lams)}\n")
+    mixed_samples(task, x, mean, std, lams=list(lams), y=y).save(out)
+    sys.stdout.write(f"{out}: {len(x)} pairs, lam {', '.join(f'{lam:g}' for lam in lams)}\n")
 
 
-def _from_run(folder: Path, images: list[Path]) -> tuple[Task, Tensor, Tensor | None, Tensor, Tensor]:
+def _from_run(folder: Path, images: list[Path]) -> "tuple[Task, Tensor, Tensor | None, Tensor, Tensor]":
+    """The task of a run, a batch, its labels if known, and mean and std of the pixels."""
+    import torch
+
+    from automix.core.normalization import normalize
     from automix.training.load import load_task, preview
 
     task, card, config = load_task(folder)
@@ -54,21 +67,29 @@ def _from_run(folder: Path, images: list[Path]) -> tuple[Task, Tensor, Tensor | 
     return task, normalize(_read(images, card.image_size), mean, std), None, mean, std
 
 
-def _from_images(images: list[Path], method: str, size: int) -> tuple[Task, Tensor, Tensor, Tensor]:
+def _from_images(images: list[Path], method: str, size: int) -> "tuple[Task, Tensor, Tensor, Tensor]":
+    """The task of a method that needs no network, a batch, and mean and std of the pixels."""
+    import torch
+
+    from automix.methods import check_method, create_task
+
     check_method(method)
     try:
-        task = create_task(method, nn.Identity())
+        task = create_task(method, torch.nn.Identity())
     except ValueError:
         task = None
     if task is None or getattr(task, "look", None) is not None:
-        raise ValueError(f"method {method!r} needs a network: accepted is a run folder before the images")
+        raise AutomixError(f"method {method!r} needs a network; pass a run folder before the images")
     return task, _read(images, size), torch.zeros(3), torch.ones(3)
 
 
-def _read(paths: list[Path], size: int) -> Tensor:
+def _read(paths: list[Path], size: int) -> "Tensor":
+    """Read up to 8 images as squares in [0, 1]."""
+    import torch
+
     from automix.deploy.image_files import list_images, read_square
 
-    found = list_images(paths)
-    if len(found) < 2:
-        raise ValueError(f"{len(found)} image: accepted are 2 or more, or a run folder")
-    return torch.stack([read_square(path, size) for path in found[:8]]).float() / 255
+    images = list_images(paths)
+    if len(images) < 2:
+        raise AutomixError(f"mix needs 2 images or more, or a run folder; got {len(images)} image")
+    return torch.stack([read_square(path, size) for path in images[:8]]).float() / 255

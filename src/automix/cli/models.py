@@ -1,7 +1,7 @@
 """`automix models [PATTERN]`: the networks of the paper, or timm's names that fit a pattern."""
 
-from automix.cli._arguments import new_parser, parse
-from automix.cli._tables import print_table
+from automix.cli._output import print_table
+from automix.core.errors import AutomixError
 
 PAPER = {
     "resnet18": "ResNet-18",
@@ -19,16 +19,18 @@ PAPER = {
 }
 
 
-def run(arguments: list[str]) -> None:
+def models(pattern: str | None = None, /) -> None:
+    """List the paper's networks, or timm's names such as '*resnet*'.
+
+    Args:
+        pattern: A name with * for anything.
+    """
     import timm
 
-    parser = new_parser("models", "[PATTERN]", "List the paper's networks, or timm's names such as '*resnet*'.")
-    parser.add_argument("pattern", nargs="?", type=str, help="a name with * for anything")
-    pattern = parse(parser, arguments).pattern
     if pattern is None:
         print_table(("model", f"of the paper; {len(timm.list_models())} more with automix models '*'"), PAPER.items())
         return
     names = timm.list_models(pattern)
     if not names:
-        raise ValueError(f"no model's name fits {pattern!r}: accepted are patterns such as '*resnet*'")
+        raise AutomixError(f"pattern must fit a model's name, such as '*resnet*'; got {pattern!r}")
     print_table(("model",), [(name,) for name in names])

@@ -1,25 +1,32 @@
 """`automix predict RUN IMAGE...`: the most probable classes of images."""
 
-from automix.cli._arguments import new_parser, parse
-from automix.cli._errors import complain
-from automix.cli._tables import print_table
-from automix.deploy.predict import predict
+from pathlib import Path
+
+from automix.cli._flags import Integer, Which
+from automix.cli._output import print_error, print_table
+from automix.core.errors import AutomixError
 
 
-def run(arguments: list[str]) -> None:
-    parser = new_parser("predict", "RUN IMAGE... [flags]", "Classify images, or all images in folders.")
-    parser.add_argument("run", type=str, help="a run folder, or a classifier's safetensors file")
-    parser.add_argument("images", type=str, nargs="+", metavar="IMAGE", help="images or folders of images")
-    parser.add_argument("--top", type=int, default=3, help="so many classes for each image")
-    parser.add_argument("--which", choices=("last", "best"), default="last", help="the run's last epoch or its best")
-    given = parse(parser, arguments)
-    predictions = list(predict(given.run, given.images, top=given.top, which=given.which))
+def predict(run: Path, /, *images: Path, top: Integer = 3, which: Which = "last") -> None:
+    """Classify images, or all images in folders.
+
+    Args:
+        run: A run folder, or a classifier's safetensors file.
+        images: Images, or folders of images.
+        top: Number of classes to show for each image.
+        which: The weights of the run's last epoch or of its best.
+    """
+    from automix.deploy.predict import predict as classify
+
+    if not images:
+        raise AutomixError("IMAGE is missing; automix predict RUN IMAGE...")
+    predictions = list(classify(run, list(images), top=top, which=which))
     rows = [(str(p.path), _answers(p.classes, p.probabilities)) for p in predictions if p.error is None]
     print_table(("image", "classes"), rows)
     for bad in (p for p in predictions if p.error is not None):
-        complain(f"{bad.path}: {bad.error}")
+        print_error(f"{bad.path}: {bad.error}")
     if not rows:
-        raise ValueError("none of the images could be read")
+        raise AutomixError("none of the images could be read")
 
 
 def _answers(classes: tuple[str, ...], probabilities: tuple[float, ...]) -> str:

@@ -3,31 +3,33 @@
 import sys
 from pathlib import Path
 
-from automix.cli._arguments import new_parser, parse
-from automix.core.files import write_atomically
-
-ABOUT = """One HTML page on a run, or on several beside each other; it needs no network and can be sent to anybody.
-
-  automix report runs/x                      writes runs/x/report.html
-  automix report runs/* --out compare.html   runs that differ in the seed only are taken together: mean and spread
-
-What is not there is left out, with the command that would add it; `automix evaluate RUN --on all` adds most.
-"""
+from automix.core.errors import AutomixError
 
 
-def run(arguments: list[str]) -> None:
-    from automix.views.report import report
+def report(*runs: Path, out: Path | None = None) -> None:
+    """Write one HTML page on a run, or on several side by side. It works offline.
 
-    parser = new_parser("report", "RUN [RUN...] [flags]", ABOUT)
-    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="run folders")
-    parser.add_argument("--out", type=str, default=None, help="the page; RUN/report.html, of several runs report.html")
-    given = parse(parser, arguments)
-    folders = [Path(name) for name in given.runs]
-    path = Path(given.out) if given.out else (folders[0] if len(folders) == 1 else Path()) / "report.html"
+    For example:
+      automix report runs/x                      writes runs/x/report.html
+      automix report runs/* --out compare.html   runs that differ in the seed only are averaged
+
+    Parts that a run does not have are left out, with the command that would
+    add them. `automix evaluate RUN --on all` adds most.
+
+    Args:
+        runs: Run folders.
+        out: The page; RUN/report.html if not given, report.html for several runs.
+    """
+    from automix.core.files import write_atomically
+    from automix.views.report import report as render
+
+    if not runs:
+        raise AutomixError("RUN is missing; automix report RUN [RUN...]")
+    path = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
     if path.is_dir():
-        raise ValueError(f"out={path}: is a folder; accepted is a file's name, such as {path / 'report.html'}")
-    page = report(folders)
+        raise AutomixError(f"out must be a file's name such as {path / 'report.html'}, got the folder {path}")
+    page = render(list(runs))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
-    count = "1 run" if len(folders) == 1 else f"{len(folders)} runs"
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     sys.stdout.write(f"{path}: {count}, {path.stat().st_size / 1e6:.1f} MB\n")

@@ -1,73 +1,80 @@
 """`automix train`: from a dataset or a folder of images to a run folder with a classifier in it."""
 
-import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from automix.cli._arguments import add_fields, new_parser, parse
+from cyclopts import Parameter
+
+from automix.cli._flags import Switch, flags_of, read_options
+from automix.core.errors import AutomixError
 from automix.runs.config import TrainConfig, read_config
 from automix.runs.recipes import Recipe, find_recipe
 
-ABOUT = """Train a classifier.
-
-  automix train shapes                                   AutoMix on generated images, minutes on two cores
-  automix train photos/ --epochs 50                      a folder: photos/<class>/*.jpg, or photos/{train,test}/<class>/
-  automix train cifar100 --recipe cifar --method cutmix  a recipe of the paper
-  automix train --config runs/x/config.yaml --out y      the same run again
-  automix train --resume --out runs/x                    go on where a run stopped
-  torchrun --nproc-per-node 8 -m automix train ...       many processes
-"""
+if TYPE_CHECKING:
+    Flags = dict[str, Any]
+else:
+    Flags = flags_of(TrainConfig, Recipe, find_recipe(TrainConfig.recipe), leave_out=("data", "settings"))
 
 
-def run(arguments: list[str]) -> None:
-    from automix.training import choose_display, train
+def train(
+    data: str | None = None,
+    *,
+    config: Path | None = None,
+    resume: Switch = False,
+    overwrite: Switch = False,
+    flags: Annotated[Flags | None, Parameter(name="*")] = None,
+) -> None:
+    """Train a classifier.
 
-    config, resume, overwrite = read_arguments(arguments)
-    train(config, resume=resume, overwrite=overwrite, display=choose_display())
+    For example:
+      automix train shapes                            AutoMix on drawn images
+      automix train photos/ --epochs 50               photos/<class>/*.jpg
+      automix train cifar100 --recipe cifar           a recipe of the paper
+      automix train --config runs/x/config.yaml --out runs/y     the same again
+      automix train --resume --out runs/x             continue a stopped run
+      torchrun --nproc-per-node 8 -m automix train shapes     several processes
 
-
-def read_arguments(arguments: list[str]) -> tuple[TrainConfig, bool, bool]:
-    """The configuration, and whether to resume or to overwrite.
-
-    What holds: the flags, before the config file, before the recipe.
+    Args:
+        data: A dataset's name (see `automix datasets`) or a folder of images.
+        config: A YAML file of settings, such as a run's config.yaml. Flags override it.
+        resume: Continue from the checkpoint in the run folder, if there is one.
+        overwrite: Start anew in the folder of an earlier run.
+        flags: All other settings.
     """
-    if arguments and not arguments[0].startswith("-"):
-        arguments = ["--data", *arguments]
-    first, others = _look_ahead(arguments)
-    from_file = read_config(Path(first.config)) if first.config else {}
+    from automix.training import choose_display
+    from automix.training import train as train_classifier
+
+    settings = make_config(data, config, flags or {}, resume=resume)
+    train_classifier(settings, resume=resume, overwrite=overwrite, display=choose_display())
+
+
+def make_config(data: str | None, file: Path | None, flags: dict[str, Any], *, resume: bool = False) -> TrainConfig:
+    """Put the settings of a run together: flags override the file, which overrides the recipe.
+
+    Args:
+        data: The dataset, if given.
+        file: A YAML file of settings, if given.
+        flags: The other flags that were given, by the name of the setting.
+        resume: Whether the run is resumed; with ``out`` and without `data` its own configuration is the file.
+
+    Returns:
+        The configuration.
+    """
+    if resume and "out" in flags and data is None and file is None:
+        file = Path(flags["out"]) / "config.yaml"
+    settings = read_config(file) if file is not None else {}
     for name in ("config", "resume", "overwrite"):
-        if name in from_file:
-            raise ValueError(f"config {first.config}: {name} is a flag of the command line; accepted are settings")
-    recipe = first.recipe or from_file.get("recipe", TrainConfig.recipe)
-    if first.recipe and first.recipe != from_file.get("recipe", first.recipe):
-        raise ValueError(f"--recipe {first.recipe}: {first.config} was made with {from_file['recipe']!r} and names all "
-                         "its settings; accepted is the same recipe, or no --config")  # fmt: skip
-    parser = new_parser("train", "DATA [flags]", ABOUT)
-    parser.add_argument("--config", action="config", help="a YAML file of settings, such as a run's config.yaml")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the run folder, if any")
-    parser.add_argument("--overwrite", action="store_true", help="begin anew in the folder of an earlier run")
-    add_fields(parser.add_argument_group("what to train"), TrainConfig, TrainConfig, leave_out=("settings",))
-    add_fields(parser.add_argument_group(f"how to train (recipe {recipe})"), Recipe, find_recipe(recipe))
-    # jsonargparse goes from left to right, and the flags shall win over the file wherever they stand
-    parsed = parse(parser, [*(["--config", first.config] if first.config else []), *others]).as_dict()
-    values = {name: parsed[name] for name in TrainConfig.flat_names()}
-    return TrainConfig.from_flat(values), parsed["resume"], parsed["overwrite"]
-
-
-def _look_ahead(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The flags that decide what the others default to, and the arguments without --config.
-
-    `--resume --out DIR` and no data means that folder's own configuration.
-    """
-    config, rest = (argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False) for _ in "cr")
-    config.add_argument("--config")
-    for flag in ("--recipe", "--out", "--data"):
-        rest.add_argument(flag)
-    rest.add_argument("--resume", action="store_true")
-    try:
-        found, others = config.parse_known_args(arguments)
-        found = rest.parse_known_args(others, found)[0]
-    except argparse.ArgumentError as error:
-        raise ValueError(str(error)) from None
-    if found.resume and found.out and not found.config and not found.data:
-        found.config = str(Path(found.out) / "config.yaml")
-    return found, others
+        if name in settings:
+            raise AutomixError(f"{file}: {name} is a flag of the command line, not a setting; remove it from the file")
+    recipe = settings.get("recipe")
+    if recipe is not None and flags.get("recipe", recipe) != recipe:
+        raise AutomixError(f"recipe must be {recipe!r} with {file}, which names all its settings; "
+                           f"got {flags['recipe']!r}")  # fmt: skip
+    settings.update({} if data is None else {"data": data})
+    for name, value in flags.items():
+        if name in ("method_options", "model_options"):  # option by option
+            in_file = settings.get(name)
+            settings[name] = (in_file if isinstance(in_file, dict) else {}) | read_options(value)
+        else:
+            settings[name] = value
+    return TrainConfig.from_flat(settings)

@@ -1,20 +1,28 @@
-"""The one exception for a user's mistake, and other people's errors in one line."""
+"""The exception for a user's mistake, and any exception's message in one line. Needs nothing but Python."""
+
+LONGEST = 1000  # characters of a line
 
 
 class AutomixError(ValueError):
     """A mistake in what the caller passed: one line that says what is wrong and what is accepted.
 
-    The command line prints it without a traceback and exits with code 2.
+    The command line prints it without a traceback and exits with code 2. Any exception with an ``exit_code`` is
+    treated like that.
     """
 
+    exit_code = 2
 
-def one_line(error: BaseException) -> str:
-    """Put the message of any exception into one line, for use inside a message of ours.
+
+def one_line(error: BaseException | str) -> str:
+    """Put a message into one printable line, whatever stands in a file's name or in a library's error.
 
     Args:
-        error: The exception.
+        error: An exception, or a message.
 
     Returns:
-        Its message without line breaks; the name of its class if it has no message.
+        The message without line breaks and control characters; the name of the exception's class if it has no
+        message. Of a very long message, the beginning and the end.
     """
-    return " ".join(str(error).split()) or type(error).__name__
+    words = " ".join(str(error).split()) or (type(error).__name__ if isinstance(error, BaseException) else "")
+    line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"

@@ -25,6 +25,8 @@ from automix.training.signals import Stop, Stopped
 class NotFiniteError(ArithmeticError):
     """The loss or a gradient is NaN or infinite; raised before the optimizer has moved anything."""
 
+    exit_code = 1
+
 
 def fit(run: Run, log: RunLog, stop: Stop) -> None:
     """Train from the run's step to the end; evaluate, draw and save on the way."""
