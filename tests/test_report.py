@@ -1,4 +1,4 @@
-"""The report: a page of what the run folder holds, whatever is in it, that a browser shows without a word."""
+"""The report: a page of what the run folder holds, damaged or not, that a browser shows without warnings."""
 
 import base64
 import hashlib
@@ -13,19 +13,24 @@ from typing import Any
 
 import pytest
 import torch
+from jinja2 import UndefinedError
+from markupsafe import Markup
 from PIL import Image
 
 from automix.cli.main import execute
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import find_recipe
 from automix.training import train
-from automix.views.report import report
-from automix.views.report.curves import BOTTOM, LEFT, RIGHT, TOP, Scale, Series, chart, number, over_seeds, thin
+from automix.views.html import render_template
+from automix.views.report import render_report
+from automix.views.report.album import Album, Picture, encode
+from automix.views.report.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Scale, lay_out_chart
 from automix.views.report.gather import read_run
 from automix.views.report.groups import differences, group_runs
-from automix.views.report.images import Album, Picture, encode, epoch_pictures
-from automix.views.report.markup import element, escape
-from automix.views.report.results import headline, percent
+from automix.views.report.numbers import number, tick_label
+from automix.views.report.pictures import epoch_pictures
+from automix.views.report.series import Series, over_seeds, thin
+from automix.views.report.summary import percent
 
 LIMIT = 5_000_000  # bytes of a page
 
@@ -57,9 +62,9 @@ class Page(HTMLParser):
         if not self.open or self.open[-1] not in ("style", "script"):
             self.text += data
 
-    def all(self, tag: str, **wanted: str) -> list[dict[str, str]]:
+    def all(self, tag: str, **expected: str) -> list[dict[str, str]]:
         found = [attributes for name, attributes in self.elements if name == tag]
-        return [one for one in found if all(one.get(key) == value for key, value in wanted.items())]
+        return [one for one in found if all(one.get(key) == value for key, value in expected.items())]
 
     def ids(self) -> set[str]:
         return {attributes["id"] for _, attributes in self.elements if "id" in attributes}
@@ -94,7 +99,7 @@ def pages(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
     root = tmp_path_factory.mktemp("pages")
     found = {"one": [runs / "automix-0"], "three": [runs / name for name in ("automix-0", "automix-1", "cutmix-0")]}
     for name, folders in found.items():
-        (root / f"{name}.html").write_text(report(folders), encoding="utf-8")
+        (root / f"{name}.html").write_text(render_report(folders), encoding="utf-8")
     return {name: root / f"{name}.html" for name in found}
 
 
@@ -115,7 +120,7 @@ def append(folder: Path, *lines: str) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def test_the_page_of_one_run_has_everything_in_it(runs: Path, pages: dict[str, Path]) -> None:
+def test_the_page_of_one_run_is_complete(runs: Path, pages: dict[str, Path]) -> None:
     text = pages["one"].read_text(encoding="utf-8")
     page = Page(text)
     assert len(text.encode()) < LIMIT
@@ -126,7 +131,7 @@ def test_the_page_of_one_run_has_everything_in_it(runs: Path, pages: dict[str, P
     assert links <= page.ids()
     images = page.all("img")
     assert all(image["src"].startswith("data:image/webp;base64,") and image["alt"] for image in images)
-    # three epochs and the strip; accuracy, reliability, corruptions, mixed and the CAM panels
+    # three epochs and the history; accuracy, reliability, corruptions, mixed and the CAM panels
     assert len(images) == 3 + 1 + 5
     assert "Reliability diagram" in page.text
     assert "Class activation maps" in page.text
@@ -154,7 +159,7 @@ def test_curves_are_those_of_the_log(runs: Path, pages: dict[str, Path]) -> None
         assert curves[name]["data-values"] == " ".join(number(record[metric]) for record in epochs)
 
 
-def test_a_page_needs_nothing_and_lets_nothing_in(pages: dict[str, Path]) -> None:
+def test_a_page_loads_nothing_and_runs_only_its_own_script(pages: dict[str, Path]) -> None:
     text = pages["three"].read_text(encoding="utf-8")
     assert set(re.findall(r"https?://[^\s\"'<)]*", text)) == {"http://www.w3.org/2000/svg"}  # a name, no address
     page = Page(text)
@@ -170,7 +175,7 @@ def test_a_page_needs_nothing_and_lets_nothing_in(pages: dict[str, Path]) -> Non
         assert files("automix.views.report").joinpath(name).is_file()
 
 
-def test_seeds_are_taken_together(runs: Path, pages: dict[str, Path]) -> None:
+def test_runs_of_several_seeds_form_one_group(runs: Path, pages: dict[str, Path]) -> None:
     folders = [runs / name for name in ("automix-0", "cutmix-0", "automix-1")]
     automix, cutmix = groups = group_runs([read_run(folder) for folder in folders])
     assert [run.name for run in automix.runs] == ["automix-0", "automix-1"]
@@ -183,27 +188,28 @@ def test_seeds_are_taken_together(runs: Path, pages: dict[str, Path]) -> None:
     assert "comparison" in page.ids()
     assert percent(automix) in page.text
     assert len([one for one in page.all("polygon") if one["class"] == "band"]) > 0
-    assert "What differs" in page.text
+    assert "Differences" in page.text
 
 
 def test_accuracies_on_different_data_are_not_ranked(runs: Path, copy: Path) -> None:
     path = copy / "config.yaml"
     path.write_text(path.read_text().replace("classes: null", "classes: 2", 1))
-    text = headline(group_runs([read_run(runs / "automix-0"), read_run(copy)]))
+    refusal = "accuracies on different test sets do not compare"
+    text = Page(render_report([runs / "automix-0", copy])).text
     assert "(2 classes): " in text
-    assert "compare within one of them only" in text
-    assert "compare" not in headline(group_runs([read_run(runs / "automix-0"), read_run(runs / "cutmix-0")]))
+    assert refusal in text
+    assert refusal not in Page(render_report([runs / "automix-0", runs / "cutmix-0"])).text
 
 
-def test_the_same_seed_twice_is_no_second_trial(runs: Path, copy: Path) -> None:
+def test_runs_of_the_same_seed_form_separate_groups(runs: Path, copy: Path) -> None:
     groups = group_runs([read_run(folder) for folder in (runs / "automix-1", copy)])
     assert [len(group.runs) for group in groups] == [1, 1]
     assert [group.label for group in groups] == ["automix", "run"]  # the folders' names, without the seed
-    assert len(Page(report([copy, copy, copy / ".." / copy.name])).all("h1")) == 1
+    assert len(Page(render_report([copy, copy, copy / ".." / copy.name])).all("h1")) == 1
     assert len(group_runs([read_run(copy)])) == 1
 
 
-def test_a_setting_younger_than_the_run_makes_no_difference(runs: Path, copy: Path) -> None:
+def test_a_setting_missing_in_an_old_run_counts_as_its_default(runs: Path, copy: Path) -> None:
     path = copy / "config.yaml"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if not line.startswith("bad_data")))
     assert "bad_data" not in read_run(copy).config
@@ -229,14 +235,26 @@ def test_a_thinned_curve_keeps_its_ends_and_its_peaks() -> None:
     assert [step for step, _ in found.points] == sorted(step for step, _ in found.points)
 
 
-def test_places_and_ticks_by_hand() -> None:
+def drawn(chart: Chart) -> str:
+    return render_template("automix.views.report", "chart.svg.jinja", chart=chart)
+
+
+def test_coordinates_and_ticks_by_hand() -> None:
     assert Scale(0, 100, 50, 250)(25) == 100
     assert Scale(0.01, 100, 0, 8, log=True)(1) == pytest.approx(4)
     assert Scale(0, 2400, 0, 1).ticks(4) == [0, 1000, 2000]
     assert Scale(43, 99, 0, 1).ticks(6) == [50, 60, 70, 80, 90]
+    assert [tick_label(value) for value in (0, 2.5, 1500, 20_000, 3e6, 3.2e-8)] == [
+        "0",
+        "2.5",
+        "1500",
+        "20k",
+        "3M",
+        "3.2e-8",
+    ]
     assert Scale(0.001, 10, 0, 1, log=True).ticks(5) == pytest.approx([0.001, 0.01, 0.1, 1, 10])
-    drawn = Page(chart([Series("x", [(5, 0.0), (10, 100.0)])], "about"))
-    circles = [(float(one["cx"]), float(one["cy"])) for one in drawn.all("circle")]
+    page = Page(drawn(lay_out_chart([Series("x", [(5, 0.0), (10, 100.0)])], "title")))
+    circles = [(float(one["cx"]), float(one["cy"])) for one in page.all("circle")]
     assert circles[0] == ((LEFT + RIGHT) / 2, BOTTOM)
     assert circles[1][0] == RIGHT
     assert circles[1][1] == pytest.approx(BOTTOM - (BOTTOM - TOP) * 100 / 105, abs=0.06)  # 5 % of room above
@@ -249,10 +267,10 @@ def test_places_and_ticks_by_hand() -> None:
 def test_any_finite_values_can_be_drawn(values: list[float], log: bool) -> None:
     spread = tuple(2 * abs(value) for value in values)
     for series in (Series("x", list(enumerate(values))), Series("x", list(enumerate(values)), 11, spread)):
-        drawn = chart([series], "about", log=log)
-        page = Page(drawn)
-        assert "nan" not in drawn
-        assert "inf" not in drawn
+        svg = drawn(lay_out_chart([series], "title", log=log))
+        page = Page(svg)
+        assert "nan" not in svg
+        assert "inf" not in svg
         for one in page.all("circle"):
             assert TOP - 1 <= float(one["cy"]) <= BOTTOM + 1
 
@@ -260,7 +278,7 @@ def test_any_finite_values_can_be_drawn(values: list[float], log: bool) -> None:
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;"
 
 
-def test_words_out_of_files_are_words(copy: Path) -> None:
+def test_text_from_files_and_file_names_is_escaped(copy: Path) -> None:
     folder = copy.rename(copy.with_name(EVIL.replace("/", "|")))
     append(
         folder,
@@ -269,29 +287,34 @@ def test_words_out_of_files_are_words(copy: Path) -> None:
     )
     (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + f"# {EVIL}\n")
     (folder / "evaluation").mkdir()
-    entry = {"values": {f"value {EVIL}": 1.5}, "notes": [f"note {EVIL}"], "data": EVIL, "images": EVIL}
+    entry = {"values": {f"accuracy of class {EVIL}": 1.5}, "notes": [f"note {EVIL}"], "data": EVIL, "images": EVIL}
     (folder / "evaluation" / "results.json").write_text(json.dumps({f"named {EVIL}": entry}))
-    text = report([folder])
+    text = render_report([folder])
     page = Page(text)
     assert len(page.all("script")) == 1
     assert not [image for image in page.all("img") if "onerror" in image]
-    for words in (f"warned {EVIL}", f"# {EVIL}", f"value {EVIL}", f"note {EVIL}", f"test images of {EVIL}"):
+    for words in (f"warned {EVIL}", f"# {EVIL}", f"accuracy of class {EVIL}", f"note {EVIL}", f"test images of {EVIL}"):
         assert words in page.text
     assert [one for one in page.all("g") if one.get("data-name") == EVIL.replace("_", " ")]
-    assert escape("a\0b\ud800<") == "a\ufffdb\ufffd&lt;"
-    assert element("p", "<", element("b", "&"), title='"', hidden=True, id=None) == (
-        '<p title="&quot;" hidden>&lt;<b>&amp;</b></p>'
-    )
 
 
-def test_pictures_outside_the_folder_are_nobodys_business(copy: Path) -> None:
+def test_templates_escape_values_and_refuse_missing_ones() -> None:
+    rows = [("a\0b\ud800<", "\"'&"), (Markup("<b>"), "")]
+    page = render_template("automix.views.report", "versions.html.jinja", versions=rows)
+    assert '<th scope="row">a\ufffdb\ufffd&lt;</th><td>&#34;&#39;&amp;</td>' in page
+    assert '<th scope="row"><b></th>' in page  # markup stays markup
+    with pytest.raises(UndefinedError):
+        render_template("automix.views.report", "versions.html.jinja")
+
+
+def test_pictures_outside_the_evaluation_folder_are_not_shown(copy: Path) -> None:
     Image.new("RGB", (8, 8)).save(copy.parent / "secret.png")
     (copy / "evaluation").mkdir()
     Image.new("RGB", (8, 8)).save(copy / "evaluation" / "mine.png")
     names = ["../../secret.png", str(copy.parent / "secret.png"), "..", "", 5, "mine.png"]
     entry = {"values": {"x": 1.0}, "notes": [], "pictures": names}
     (copy / "evaluation" / "results.json").write_text(json.dumps({"accuracy": entry}))
-    alts = [image["alt"] for image in Page(report([copy])).all("img")]
+    alts = [image["alt"] for image in Page(render_report([copy])).all("img")]
     assert alts.count("mine") == 1
     assert len(alts) == 3 + 1 + 1
 
@@ -303,7 +326,7 @@ def test_damaged_files_are_named_and_left_out(copy: Path) -> None:
     (copy / "pictures" / "epoch-0001.png").write_bytes(b"no picture")
     (copy / "evaluation").mkdir()
     (copy / "evaluation" / "results.json").write_text('{"accuracy": 3}')
-    page = Page(report([copy]))
+    page = Page(render_report([copy]))
     assert "metrics.jsonl: lines 3, 4, 5, 6, 7 cannot be read" in page.text
     assert "summary.json: cannot be read" in page.text
     assert "epoch-0001.png: cannot be read as a picture" in page.text
@@ -313,7 +336,7 @@ def test_damaged_files_are_named_and_left_out(copy: Path) -> None:
     assert curves["student"] == "3 6"  # of the gradient norms, drawn last
     assert curves["total"] == "3 6"  # the NaN is no point
     (copy / "evaluation" / "results.json").write_text("{")
-    assert "results.json: cannot be read" in Page(report([copy])).text
+    assert "results.json: cannot be read" in Page(render_report([copy])).text
 
 
 def test_a_run_without_an_epoch_has_a_page(copy: Path) -> None:
@@ -322,7 +345,7 @@ def test_a_run_without_an_epoch_has_a_page(copy: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in copy.glob("checkpoint*"):
         path.unlink()
-    page = Page(report([copy]))
+    page = Page(render_report([copy]))
     assert "No accuracy has been measured yet." in page.text
     assert "no epoch is finished yet" in page.text
     assert f"automix train --resume --out {copy}" in page.text
@@ -334,54 +357,53 @@ def test_a_run_without_an_epoch_has_a_page(copy: Path) -> None:
 
 def test_a_run_of_one_epoch_has_a_page(runs: Path, copy: Path) -> None:
     (copy / "metrics.jsonl").write_text(json.dumps(records(copy)[0]) + "\n")
-    page = Page(report([copy]))
+    page = Page(render_report([copy]))
     assert "1 of 2 epochs are done" in page.text
     value = records(copy)[0]["teacher_top1"]
     assert f"{value:.2f} % top-1 accuracy of the teacher on the test set so far, after epoch 1 of 2" in page.text
     assert page.all("polyline") == []
     assert page.all("circle")
     # beside a finished one of another seed: no result of its own, and the mean of curves ends with it
-    page = Page(report([copy, runs / "automix-0"]))
+    page = Page(render_report([copy, runs / "automix-0"]))
     assert {one["data-at"] for one in page.all("g") if "data-at" in one} == {"3"}
 
 
-def test_warnings_stand_near_the_top(copy: Path) -> None:
+def test_warnings_stand_above_the_curves(copy: Path) -> None:
     append(copy, json.dumps({"step": 6, "kind": "warning", "about": "flat", "message": "the masks are flat"}))
-    text = report([copy])
+    text = render_report([copy])
     assert text.index("Warning while training: the masks are flat") < text.index('<section id="curves"')
     assert "warnings" in Page(text).ids()
 
 
 def test_missing_pictures_are_drawn_from_the_checkpoint(copy: Path) -> None:
     shutil.rmtree(copy / "pictures")
-    page = Page(report([copy]))
+    page = Page(render_report([copy]))
     assert [image["alt"] for image in page.all("img")] == [
-        "Mixed samples over lam, epoch 2; white in a mask is the image, black its partner"
+        "Mixed samples over lam, epoch 2. In a mask, white is the image and black its partner."
     ]
     assert not (copy / "pictures").exists()
 
 
 @pytest.mark.parametrize("content", [None, "a: 1", "data: shapes\nmethod: 5\nmodel: x", "- a", "{"])
-def test_what_is_no_run_is_told_in_one_line(tmp_path: Path, content: str | None) -> None:
+def test_a_folder_without_a_run_is_a_one_line_error(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "config.yaml").write_text(content)
-    with pytest.raises(ValueError, match=r"accepted|YAML") as caught:
+    with pytest.raises(ValueError, match=r"config\.yaml") as caught:
         execute(["report", str(tmp_path)])
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
     assert not (tmp_path / "report.html").exists()
-    with pytest.raises(ValueError, match="no such folder; accepted is"):
-        report([tmp_path / "nothing"])
-    with pytest.raises(ValueError, match="no such folder; accepted is"):
-        report([Path(__file__)])
-    with pytest.raises(ValueError, match="there are no runs"):
-        report([])
+    for path in (tmp_path / "nothing", Path(__file__)):
+        with pytest.raises(ValueError, match=f"{path.name}: no such folder"):
+            render_report([path])
+    with pytest.raises(ValueError, match="folders"):
+        render_report([])
 
 
 def test_the_command(copy: Path, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     execute(["report", str(copy)])
     assert re.fullmatch(r".*/run/report\.html: 1 run, \d\.\d MB\n", capsys.readouterr().out)
-    assert (copy / "report.html").read_text(encoding="utf-8") == report([copy])
+    assert (copy / "report.html").read_text(encoding="utf-8") == render_report([copy])
     out = tmp_path / "new" / "both.html"
     execute(["report", str(copy), str(runs / "cutmix-0"), "--out", str(out)])
     assert "2 runs" in capsys.readouterr().out
@@ -402,7 +424,7 @@ def test_pictures_fit_into_the_budget(tmp_path: Path) -> None:
         assert album.problems == []
     album = Album(pictures, 1000)
     assert [album[picture] is None for picture in pictures] == [True, False, True]
-    assert album.problems == [f"{tmp_path / name}: left out here to keep the page small" for name in "02"]
+    assert album.problems == [f"{tmp_path / name}: left out to keep the page small" for name in "02"]
     lossless = encode(busy, 10**6)
     assert lossless is not None
     (tmp_path / "a.webp").write_bytes(lossless)
@@ -410,7 +432,7 @@ def test_pictures_fit_into_the_budget(tmp_path: Path) -> None:
         assert opened.convert("RGB").tobytes() == busy.tobytes()
 
 
-def test_epochs_are_chosen_evenly_and_the_last_is_among_them(runs: Path, copy: Path) -> None:
+def test_chosen_epochs_are_evenly_spaced_and_include_the_last(runs: Path, copy: Path) -> None:
     for epoch in range(3, 21):
         shutil.copy(copy / "pictures" / "epoch-0001.png", copy / "pictures" / f"epoch-{epoch:04d}.png")
     run = read_run(copy)
@@ -423,17 +445,17 @@ def test_epochs_are_chosen_evenly_and_the_last_is_among_them(runs: Path, copy: P
 
 
 class Visit:
-    """A page on a screen, and everything that the browser says about it."""
+    """A page in a browser, with its console messages and requests."""
 
     def __init__(self, browser: Any, path: Path, width: int = 1280, scheme: str = "light", script: bool = True) -> None:
         self.context = browser.new_context(
             viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=script
         )
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.requests: list[str] = []
         self.page = self.context.new_page()
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
         self.page.wait_for_load_state()
@@ -441,11 +463,11 @@ class Visit:
 
 @pytest.mark.parametrize("name", ["one", "three"])
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")])
-def test_a_browser_shows_it_without_a_word(
+def test_a_browser_shows_the_page_without_warnings(
     browser: Any, pages: dict[str, Path], name: str, width: int, scheme: str
 ) -> None:
     visit = Visit(browser, pages[name], width, scheme)
-    assert visit.said == []
+    assert visit.messages == []
     assert [url for url in visit.requests if not url.startswith(("file:", "data:"))] == []
     loaded = "[...document.images].map(image => image.complete && image.naturalWidth > 0)"
     assert set(visit.page.evaluate(loaded)) == {True}
@@ -466,8 +488,8 @@ def test_the_pointer_reads_values_and_epochs_can_be_chosen(browser: Any, pages: 
     chart_box = plot.locator("svg").bounding_box()
     plot.locator("svg").hover(position={"x": chart_box["width"] - 8, "y": 40})
     last = records(runs / "automix-0")[-1]
-    told = plot.locator(".readout").inner_text()
-    assert told.split() == [
+    readout = plot.locator(".readout").inner_text()
+    assert readout.split() == [
         "step",
         "6",
         number(last["teacher_top1"]),
@@ -479,22 +501,22 @@ def test_the_pointer_reads_values_and_epochs_can_be_chosen(browser: Any, pages: 
     assert plot.locator(".readout").inner_text().startswith("step 3")
     visit.page.mouse.move(0, 0)
     assert not plot.locator(".readout").is_visible()
-    assert visit.said == []
+    assert visit.messages == []
     visit.context.close()
 
 
-def test_without_scripts_nothing_is_missing(browser: Any, pages: dict[str, Path]) -> None:
+def test_the_page_works_without_scripts(browser: Any, pages: dict[str, Path]) -> None:
     visit = Visit(browser, pages["one"], script=False)
-    shown = visit.page.locator(".flip figure:visible")
+    shown = visit.page.locator(".epochs figure:visible")
     assert "epoch 2" in shown.inner_text()
-    visit.page.locator(".flip label", has_text=re.compile("^0$")).click()
+    visit.page.locator(".epochs label", has_text=re.compile("^0$")).click()
     assert shown.count() == 1
     assert "epoch 0" in shown.inner_text()
     assert visit.page.locator("svg.chart").count() >= 8
     visit.context.close()
 
 
-def test_on_paper_it_is_dark_on_white(browser: Any, pages: dict[str, Path]) -> None:
+def test_printed_pages_are_dark_on_white(browser: Any, pages: dict[str, Path]) -> None:
     visit = Visit(browser, pages["three"], scheme="dark")
     visit.page.emulate_media(media="print")
     assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -1,106 +1,124 @@
-"""The evaluations of RUN/evaluation: values of all groups in a table, notes, pictures."""
+"""The evaluations of the runs: values of all groups in one table per evaluator, with notes and pictures."""
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from automix.evaluation.suite import EVALUATORS
-from automix.views.report.content import Content
-from automix.views.report.gather import words
+from automix.views.report.album import Album, Plate
+from automix.views.report.gather import strings
 from automix.views.report.groups import Group
-from automix.views.report.images import Album
-from automix.views.report.markup import Markup, element, join
-from automix.views.report.results import spread
-from automix.views.report.samples import plate
+from automix.views.report.numbers import mean_and_std
+from automix.views.report.pictures import GroupPictures
 
 CAPTIONS = {
-    "reliability": "Reliability diagram: accuracy over confidence, as it is and after temperature scaling",
+    "reliability": "Reliability diagram: accuracy over confidence, before and after temperature scaling",
     "corruptions": "Top-1 accuracy by corruption and severity",
     "cam-panels": "Class activation maps of the two most probable classes, on mixed samples",
     "accuracy-by-class": "Accuracy by class",
-    "mixed": "Recognized in mixed samples, over lam",
-    "localization_curve": "Localization over the threshold of the map",
-    "localization_panel": "Boxes of class activation maps beside the true ones",
-    "efficiency": "Step time and memory beside plain training",
+    "mixed": "Accuracy on mixed samples, over lam",
+    "localization_curve": "Localization accuracy over the threshold of the class activation map",
+    "localization_panel": "Boxes from class activation maps beside the annotated ones",
+    "efficiency": "Step time and memory compared with plain training",
 }
 WIDE = 700  # px: wider pictures scroll in their frames on a phone
 
 
-def evaluations(contents: Sequence[Content], album: Album) -> Markup:
-    """One part for each evaluator that any run has, in the order in which the suite has them."""
-    present = {name for content in contents for name in content.evaluations}
+@dataclass(frozen=True)
+class EvaluationSection:
+    """The results of one evaluator.
+
+    Attributes:
+        name: Name of the evaluator.
+        description: What it measures.
+        columns: Labels of the groups that were evaluated.
+        rows: For each value, its name and the text of each column.
+        notes: What was measured on which images, and the notes of the evaluator.
+        plates: Its pictures.
+    """
+
+    name: str
+    description: str
+    columns: list[str]
+    rows: list[tuple[str, list[str]]]
+    notes: list[str]
+    plates: list[Plate]
+
+
+@dataclass(frozen=True)
+class MissingEvaluations:
+    """Evaluators that a group lacks, and the command that runs them."""
+
+    names: list[str]
+    command: str
+
+
+def evaluation_sections(chosen: Sequence[GroupPictures], album: Album) -> list[EvaluationSection]:
+    """One section for each evaluator that any run has, in the order of the suite."""
+    present = {name for pictures in chosen for name in pictures.evaluations}
     names = [name for name in EVALUATORS if name in present] + sorted(present - EVALUATORS.keys())
-    return join([*(_part(name, contents, album) for name in names), missing([content.group for content in contents])])
+    return [_section(name, chosen, album) for name in names]
 
 
-def missing(groups: Sequence[Group]) -> Markup:
-    """The commands that would add what is not there."""
-    lines = []
+def missing_evaluations(groups: Sequence[Group]) -> list[MissingEvaluations]:
+    """What has not been evaluated, by group."""
+    missing = []
     for group in groups:
         done = {name for run in group.runs for name in run.evaluations}
-        lacking = [name for name in EVALUATORS if name not in done]
-        if lacking:
-            on = "all" if not done else " ".join(lacking)
-            command = element("code", f"automix evaluate {shlex.quote(str(group.first.folder))} --on {on}")
-            lines.append(element("p", "Not evaluated: " if done else "No evaluation yet: ", command,
-                                 f" adds {', '.join(lacking)}.", class_="quiet"))  # fmt: skip
-    if len(lines) > 3:
-        return element("details", element("summary", "Commands that would add what is missing"), *lines)
-    return join(lines)
+        if names := [name for name in EVALUATORS if name not in done]:
+            arguments = "all" if not done else " ".join(names)
+            command = f"automix evaluate {shlex.quote(str(group.first.folder))} --on {arguments}"
+            missing.append(MissingEvaluations(names, command))
+    return missing
 
 
-def _part(name: str, contents: Sequence[Content], album: Album) -> Markup:
-    having = [content for content in contents if name in content.evaluations]
-    about = EVALUATORS[name].about if name in EVALUATORS else ""
+def _section(name: str, chosen: Sequence[GroupPictures], album: Album) -> EvaluationSection:
+    evaluated = [pictures for pictures in chosen if name in pictures.evaluations]
+    groups = [pictures.group for pictures in evaluated]
     plates = []
-    for content in having:
-        found = content.evaluations[name]
-        whose = f"{content.group.label}, seed {found.run.seed}: " if len(contents) > 1 else ""
-        for stem, picture in found.pictures.items():
-            shown = album[picture]
-            wide = shown is not None and shown.width > WIDE
-            plates.append(plate(album, picture, whose + CAPTIONS.get(stem, stem), wide=wide))
-    table = element("div", _table(name, [content.group for content in having]), *_notes(name, having, contents))
-    body = element("div", table, element("div", *plates, class_="plates"),
-                   class_="evaluation beside" if len(having) == 1 else "evaluation")  # fmt: skip
-    heading = element("h3", name.capitalize(), " ", element("span", about, class_="quiet"))
-    return element("section", heading, body, id=f"evaluation-{name}")
-
-
-def _table(name: str, groups: Sequence[Group]) -> Markup:
-    """A row for each value, a column for each group; mean +- std over the seeds that were evaluated."""
-    values = list(
-        dict.fromkeys(value for group in groups for entry in _entries(name, group) for value in entry["values"])
+    for pictures in evaluated:
+        evaluation = pictures.evaluations[name]
+        prefix = f"{pictures.group.label}, seed {evaluation.run.seed}: " if len(chosen) > 1 else ""
+        for stem, picture in evaluation.pictures.items():
+            plates.append(album.plate(picture, prefix + CAPTIONS.get(stem, stem), wide_from=WIDE))
+    return EvaluationSection(
+        name=name,
+        description=EVALUATORS[name].about if name in EVALUATORS else "",
+        columns=[group.label for group in groups],
+        rows=_rows(name, groups),
+        notes=_notes(name, groups, [pictures.group for pictures in chosen]),
+        plates=[plate for plate in plates if plate is not None],
     )
+
+
+def _rows(name: str, groups: Sequence[Group]) -> list[tuple[str, list[str]]]:
+    """Each value with its mean ± standard deviation over the seeds that were evaluated, for each group."""
+    values = dict.fromkeys(value for group in groups for entry in _entries(name, group) for value in entry["values"])
     rows = []
     for value in values:
-        cells = []
-        for group in groups:
-            found = [entry["values"][value] for entry in _entries(name, group) if value in entry["values"]]
-            cells.append(element("td", spread(found) or "-"))
-        rows.append(element("tr", element("th", value, scope="row"), *cells))
-    labels = ["", *(group.label for group in groups)] if len(groups) > 1 else ["value", ""]
-    head = element("thead", element("tr", *(element("th", label, scope="col") for label in labels)))
-    return element("div", element("table", head, element("tbody", *rows)), class_="scroll")
+        by_group = [
+            [entry["values"][value] for entry in _entries(name, group) if value in entry["values"]] for group in groups
+        ]
+        rows.append((value, [mean_and_std(results) or "-" for results in by_group]))
+    return rows
 
 
-def _notes(name: str, having: Sequence[Content], contents: Sequence[Content]) -> list[str]:
-    """What was measured on what, and the evaluator's notes; each once, with whose it is where they differ."""
-    whose: dict[str, list[str]] = {}
-    for content in having:
-        for entry in _entries(name, content.group):
-            measured = f"{entry.get('images', '?')} test images of {entry.get('data', '?')}"
-            for note in (measured, *words(entry.get("notes"))):
-                labels = whose.setdefault(note, [])
-                if content.group.label not in labels:
-                    labels.append(content.group.label)
-    notes: list[str] = []
-    for note, labels in whose.items():
-        prefix = "" if len(labels) == len(having) else f"{', '.join(labels)}: "
-        notes.append(element("p", prefix, note, class_="note"))
-    if 0 < len(having) < len(contents):
-        absent = [content.group.label for content in contents if content not in having]
-        notes.append(element("p", f"Not measured: {', '.join(absent)}", class_="note"))
+def _notes(name: str, evaluated: Sequence[Group], groups: Sequence[Group]) -> list[str]:
+    """Every note once, with the groups that it belongs to unless it belongs to all."""
+    labels_of: dict[str, list[str]] = {}
+    for group in evaluated:
+        for entry in _entries(name, group):
+            measured_on = f"{entry.get('images', '?')} test images of {entry.get('data', '?')}"
+            for note in (measured_on, *strings(entry.get("notes"))):
+                labels = labels_of.setdefault(note, [])
+                if group.label not in labels:
+                    labels.append(group.label)
+    notes = [
+        note if len(labels) == len(evaluated) else f"{', '.join(labels)}: {note}" for note, labels in labels_of.items()
+    ]
+    if 0 < len(evaluated) < len(groups):
+        notes.append(f"Not measured: {', '.join(group.label for group in groups if group not in evaluated)}")
     return notes
 
 

@@ -126,9 +126,9 @@ def _numbers(record: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in kept.items() if math.isfinite(value)}
 
 
-def words(found: Any) -> list[str]:
-    """The texts of a list in somebody's file; none where there is no list."""
-    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+def strings(value: Any) -> list[str]:
+    """The strings of a list that was read from a file; none if it is no list."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def _read_evaluations(run: RunRecord) -> None:

@@ -86,7 +86,7 @@ def _label(groups: Sequence[Group]) -> None:
     columns = differences(groups)
     for number, group in enumerate(groups):
         own = {name: values[number] for name, values in columns.items() if name != "method"}
-        parts = [f"{name.split('.')[-1]} {show(value)}" for name, value in own.items() if value is not None]
+        parts = [f"{name.split('.')[-1]} {setting_text(value)}" for name, value in own.items() if value is not None]
         group.label = ", ".join([group.first.config["method"], *parts])
     count = Counter(group.label for group in groups)
     for group in groups:
@@ -98,8 +98,8 @@ def _label(groups: Sequence[Group]) -> None:
             group.label = str(group.first.folder)
 
 
-def show(value: Any) -> str:
-    """A setting's value as YAML has it, in short."""
+def setting_text(value: Any) -> str:
+    """Write the value of a setting as YAML has it; "-" for none."""
     if value is None:
         return "-"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-// A readout beside the pointer: the values of all curves of a chart at the step under it. The page is whole without it.
+// A readout beside the pointer: the values of all curves of a chart at the step under it. The page works without it.
 "use strict";
 for (const chart of document.querySelectorAll("svg.chart")) {
   const frame = chart.parentElement;
@@ -13,19 +13,19 @@ for (const chart of document.querySelectorAll("svg.chart")) {
   readout.className = "readout";
   readout.hidden = true;
   frame.append(readout);
-  const needle = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  needle.setAttribute("class", "needle");
+  const cursor = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  cursor.setAttribute("class", "cursor");
 
   const nearest = (at, step) => at.reduce((best, s, i) => (Math.abs(s - step) < Math.abs(at[best] - step) ? i : best), 0);
   const show = (event) => {
     const box = chart.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * chart.viewBox.baseVal.width;
-    const wanted = (Math.min(Math.max((x - left) / (right - left), 0), 1) || 0) * steps;
-    const steps_shown = curves.map((curve) => curve.at[nearest(curve.at, wanted)]);
-    const step = steps_shown[nearest(steps_shown, wanted)];
+    const target = (Math.min(Math.max((x - left) / (right - left), 0), 1) || 0) * steps;
+    const steps_shown = curves.map((curve) => curve.at[nearest(curve.at, target)]);
+    const step = steps_shown[nearest(steps_shown, target)];
     const place = left + (step / Math.max(steps, 1)) * (right - left);
-    needle.setAttribute("d", `M${place} ${top}V${bottom}`);
-    chart.append(needle);
+    cursor.setAttribute("d", `M${place} ${top}V${bottom}`);
+    chart.append(cursor);
     const lines = curves.map((curve) => {
       const line = document.createElement("span");
       const value = document.createElement("b");
@@ -43,7 +43,7 @@ for (const chart of document.querySelectorAll("svg.chart")) {
   };
   const hide = () => {
     readout.hidden = true;
-    needle.remove();
+    cursor.remove();
   };
   chart.addEventListener("pointermove", show);
   chart.addEventListener("pointerdown", show);

@@ -1,26 +1,38 @@
-"""Which numbers of a run are drawn, in which chart."""
+"""Which metrics of a run are drawn in which chart."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from automix.views.report.curves import Series, over_seeds, thin
+from automix.views.report.chart import Chart, lay_out_chart
 from automix.views.report.gather import DEPLOYED
 from automix.views.report.groups import Group
+from automix.views.report.numbers import number
+from automix.views.report.series import Series, over_seeds, thin
 
-POINTS = 12_000  # in all curves of a page together, or it would not stay small
-LEAST_POINTS, MOST_POINTS = 30, 200  # in a curve
+MAX_POINTS = 12_000  # in all curves of a page together, to keep it small
+CURVE_POINTS = (30, 200)  # least and most points of one curve
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart of one run: `metrics` with their names in it."""
+    """A chart of one run.
+
+    Attributes:
+        title: What stands above it.
+        metrics: Metrics of the log, with their names in the legend.
+        note: What the values mean.
+        log: Whether the axis may be logarithmic.
+        first: In a comparison, whether it is shown at once instead of under "more curves".
+    """
 
     title: str
     metrics: dict[str, str]
     note: str = ""
     log: bool = False
-    first: bool = True  # in a comparison: shown at once, not among "more curves"
+    first: bool = True
 
+
+MIXERS = {"mixed": "the method itself", "mixup": "Mixup", "cutmix": "CutMix"}
 
 PANELS = (
     Panel(
@@ -28,7 +40,7 @@ PANELS = (
         {"teacher_top1": "teacher", "student_top1": "student"},
         "top-1, %",
     ),
-    Panel("Loss", {"loss": "total"}, "means of the epochs, on mixed training batches"),
+    Panel("Loss", {"loss": "total"}, "mean over each epoch, on mixed training batches"),
     Panel(
         "Mask spread",
         {
@@ -37,12 +49,12 @@ PANELS = (
             "mask_spread_at_0.5": "test, lam 0.5",
             "mask_spread_at_0.8": "test, lam 0.8",
         },
-        "0: one number for the whole image, as Mixup; 0.5: black and white",
+        "0: the same value everywhere, as in Mixup; 0.5: black and white",
     ),
     Panel(
         "Mask mean",
         {f"mask_mean_at_{lam}": f"lam {lam}" for lam in ("0.2", "0.5", "0.8")},
-        "on test images; as it should be, the mean is lam",
+        "on test images; the target is lam",
         first=False,
     ),
     Panel("Lam gap", {"lam_gap": "|lam - mask mean|"}, "mean over training batches", log=True),
@@ -54,19 +66,17 @@ PANELS = (
     Panel("Gradient norm", {"gradient_norm": "all parameters"}, log=True, first=False),
     Panel(
         "Both images of a mixed sample recognized",
-        {f"top2_on_{name}": told for name, told in
-         (("mixed", "own mixing"), ("mixup", "Mixup"), ("cutmix", "CutMix"))},
-        "top-2 at lam 0.5, % of test pairs",
+        {f"top2_on_{metric}": name for metric, name in MIXERS.items()},
+        "both classes among the top 2 at lam 0.5, % of test pairs",
         first=False,
     ),
     Panel(
         "One image of a mixed sample recognized",
-        {f"top1_on_{name}": told for name, told in
-         (("mixed", "own mixing"), ("mixup", "Mixup"), ("cutmix", "CutMix"))},
-        "top-1 at lam 0.5, % of test pairs",
+        {f"top1_on_{metric}": name for metric, name in MIXERS.items()},
+        "one of the classes is the top 1 at lam 0.5, % of test pairs",
         first=False,
     ),
-    Panel("Accuracy on mixed batches", {"mixed_accuracy": "training"}, "from 0 to 1, low by design", first=False),
+    Panel("Accuracy on mixed batches", {"mixed_accuracy": "training"}, "from 0 to 1, low is normal", first=False),
     Panel("Learning rate", {"lr": "learning rate"}, first=False),
     Panel("Speed", {"images_per_second": "images per second"}, first=False),
 )  # fmt: skip
@@ -74,63 +84,66 @@ PANELS = (
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart's content."""
+    """A chart with its title, note and legend: name, CSS classes and last value of each curve."""
 
     title: str
     note: str
-    series: list[Series]
-    log: bool
+    chart: Chart
+    legend: list[tuple[str, str, str]]
     first: bool
 
 
-def drawings(groups: Sequence[Group]) -> list[Drawing]:
-    """For one group, charts of several metrics; for several groups, a chart for each metric with a curve per group."""
-    found = _of_one(groups[0]) if len(groups) == 1 else _compared(groups)
-    curves = sum(len(drawing.series) for drawing in found)
-    most = max(LEAST_POINTS, min(MOST_POINTS, POINTS // max(curves, 1)))
-    for drawing in found:
-        drawing.series[:] = [thin(series, most) for series in drawing.series]
-    return found
+def draw_panels(groups: Sequence[Group]) -> list[Drawing]:
+    """Lay out all charts: of one group, several metrics in each; of several, one metric with a curve per group."""
+    contents = _panels_of_one(groups[0]) if len(groups) == 1 else _panels_of_several(groups)
+    curves = sum(len(series) for _, series in contents)
+    limit = max(CURVE_POINTS[0], min(CURVE_POINTS[1], MAX_POINTS // max(curves, 1)))
+    return [_draw(panel, [thin(one, limit) for one in series]) for panel, series in contents]
 
 
-def _of_one(group: Group) -> list[Drawing]:
-    found = []
+def _draw(panel: Panel, series: list[Series]) -> Drawing:
+    legend = [(one.name, one.style, number(one.points[-1][1])) for one in series]
+    return Drawing(panel.title, panel.note, lay_out_chart(series, panel.title, log=panel.log), legend, panel.first)
+
+
+def _panels_of_one(group: Group) -> list[tuple[Panel, list[Series]]]:
+    contents = []
     for panel in _panels([group]):
         curves = {name: group.curves(metric) for metric, name in panel.metrics.items()}
-        series = [over_seeds(name, drawn, number) for number, (name, drawn) in enumerate(curves.items()) if drawn]
-        found.append(Drawing(panel.title, panel.note, _with_points(series), panel.log, True))
-    return [drawing for drawing in found if drawing.series]
+        series = [over_seeds(name, drawn, place) for place, (name, drawn) in enumerate(curves.items()) if drawn]
+        contents.append((replace(panel, first=True), _with_points(series)))
+    return [content for content in contents if content[1]]
 
 
-def _compared(groups: Sequence[Group]) -> list[Drawing]:
-    found = []
+def _panels_of_several(groups: Sequence[Group]) -> list[tuple[Panel, list[Series]]]:
+    contents = []
     for panel in _panels(groups):
         for metric, name in panel.metrics.items():
             curves = [group.curves(metric) for group in groups]
             series = [over_seeds(groups[n].label, drawn, n) for n, drawn in enumerate(curves) if drawn]
             title = panel.title if len(panel.metrics) == 1 else f"{panel.title}: {name}"
             first = panel.first and not metric.endswith(("_at_0.2", "_at_0.8"))
-            found.append(Drawing(title, panel.note, _with_points(series), panel.log, first))
-    return [drawing for drawing in found if drawing.series]
+            contents.append((replace(panel, title=title, first=first), _with_points(series)))
+    return [content for content in contents if content[1]]
 
 
 def _with_points(series: list[Series]) -> list[Series]:
-    """Without those of trials that share no step."""
+    """Leave out series of seeds that share no step."""
     return [one for one in series if one.points]
 
 
 def _panels(groups: Sequence[Group]) -> list[Panel]:
-    """With the terms of the loss as the method has them, and what is left out where something else says the same."""
+    """The panels, with the loss terms that the method has, and without those that repeat another."""
     metrics = {metric for group in groups for run in group.runs for record in run.epochs for metric in record}
     terms = sorted(metric for metric in metrics if metric.startswith("loss_"))
-    found = []
+    panels = []
     for panel in PANELS:
         if panel.title == "Loss" and len(terms) > 1:
-            named = {"loss": "total", **{term: term.removeprefix("loss_").replace("_", " ") for term in terms}}
-            panel = Panel("Loss terms", named, panel.note)
+            names = {"loss": "total", **{term: term.removeprefix("loss_").replace("_", " ") for term in terms}}
+            panel = replace(panel, title="Loss terms", metrics=names)
         elif panel.title == "Test accuracy" and len(groups) > 1 and "teacher_top1" in metrics:
-            panel = Panel(panel.title, {DEPLOYED: "teacher, else student", "student_top1": "student"}, panel.note)
+            panel = replace(panel, metrics={DEPLOYED: "teacher, else student", "student_top1": "student"})
         elif panel.title == "Gradient norm" and len(groups) == 1 and "gradient_norm_student" in metrics:
             continue
-        found.append(panel)
-    return found
+        panels.append(panel)
+    return panels
