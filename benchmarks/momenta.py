@@ -19,7 +19,7 @@ from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.runs.config import TrainConfig
 from automix.runs.protocol import LAST, median_of_last
 from automix.studies import find_experiment
-from automix.studies.plan import Grid, plan, select
+from automix.studies.plan import Grid, plan_jobs, select
 from automix.training.distributed import World
 from automix.training.hardware import autocast
 from automix.training.loop import training_step
@@ -31,7 +31,7 @@ BASES = (0.98, 0.99, 0.995, 0.998, 0.999)
 
 
 def prepared(out: Path) -> Run:
-    (job,) = plan(select(find_experiment("replica"), ["mixup"], ["cifar"]), Grid(out, trials=1))
+    (job,) = plan_jobs(select(find_experiment("replica"), ["mixup"], ["cifar"]), Grid(out, trials=1))
     return prepare(TrainConfig.from_flat(job.values), World(), resume=False, overwrite=True)
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from automix.runs.config import TrainConfig
-from automix.studies.cells import Values, merge
 from automix.studies.plan import all_settings
 from automix.studies.replica import BLIND, CIFAR_CUT, LONG, MORE_IMAGES, SHAPES
+from automix.studies.settings import Values, merge_values
 from automix.training import train
 
 RUNS = Path("runs/regimes")
@@ -131,7 +131,7 @@ SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
 
 def configure(regime: str, form: str, seed: int) -> TrainConfig:
     method, options = FORMS[form]
-    values = merge(REGIMES[regime], {"method": method, "method_options": options, "ema": True})
+    values = merge_values(REGIMES[regime], {"method": method, "method_options": options, "ema": True})
     if form.startswith("double-"):
         values |= {name: 2 * all_settings(values)[name] for name in ("epochs", "batch_size")}
     values |= SETTINGS.get(form, {})

@@ -15,7 +15,7 @@ from typing import Any
 from automix.cli.main import execute
 from automix.core.files import write_text
 from automix.studies import EXPERIMENTS
-from automix.studies.plan import SUMMARY, Grid, plan
+from automix.studies.plan import SUMMARY, Grid, plan_jobs
 
 RUNS = Path("runs/bench")
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
@@ -42,7 +42,7 @@ def page() -> None:
 def keep() -> None:
     """Summary, accuracies by epoch and evaluations of every finished run; those of earlier calls stay."""
     kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    for folder in sorted({job.folder for name in NAMES for job in plan(EXPERIMENTS[name], Grid(RUNS, 10))}):
+    for folder in sorted({job.folder for name in NAMES for job in plan_jobs(EXPERIMENTS[name], Grid(RUNS, 10))}):
         if (folder / SUMMARY).is_file():
             kept[folder.name] = log_of(folder)
     lines = [f'"{name}": {json.dumps(content)}' for name, content in sorted(kept.items())]

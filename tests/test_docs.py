@@ -20,7 +20,7 @@ from automix.runs.recipes import RECIPES
 from automix.studies import EXPERIMENTS
 from automix.studies.plan import Grid
 from automix.studies.results import collect
-from automix.studies.tables import as_json, table_of
+from automix.studies.tables import as_json, table_cells
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -156,12 +156,12 @@ def replica_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_replica_is_what_its_logs_say(name: str, replica_runs: Path) -> None:
     """The page's tables, and the numbers for machines beside it, from the accuracies by epoch."""
     experiment = EXPERIMENTS[name]
-    blocks = collect(experiment, Grid(replica_runs, experiment.trials))
+    tables = collect(experiment, Grid(replica_runs, experiment.trials))
     numbers = json.loads((DOCS / "results" / f"{name}.json").read_text())["columns"]
-    assert numbers == json.loads(as_json(experiment, blocks, {}))["columns"]
-    for block in blocks:
-        if measured := {title: cells for title, *cells in table_of(experiment, block, bold="**{}**")[1:]}:
-            assert rows("results/replica.md", "| method |", below=f"## {block.column.title}") == measured
+    assert numbers == json.loads(as_json(experiment, tables, {}))["columns"]
+    for table in tables:
+        if measured := {title: cells for title, *cells in table_cells(experiment, table, bold="**{}**")[1:]}:
+            assert rows("results/replica.md", "| method |", below=f"## {table.column.title}") == measured
 
 
 def test_every_method_has_its_page() -> None:

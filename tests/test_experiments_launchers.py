@@ -1,4 +1,4 @@
-"""The same cells through other engines: the real ones where they are installed, and one line where they are not."""
+"""The same cells through each launcher, where it is installed, and a one-line error where it is not."""
 
 import importlib
 import importlib.util
@@ -31,9 +31,9 @@ def numbers(out: Path) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """What the grid gives in this process."""
-    out = tmp_path_factory.mktemp("here")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The numbers of the grid in this process."""
+    out = tmp_path_factory.mktemp("expected")
     execute(["bench", *LINE, "--out", str(out)])
     found = numbers(out)
     assert len(found) == 4
@@ -44,12 +44,12 @@ def use(launcher: str, *options: str) -> list[str]:
     return ["--launcher", launcher, *(["--launcher-options", *options] if options else [])]
 
 
-def test_processes_do_the_same(
-    here: list[float], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_processes_give_the_same_numbers(
+    expected: list[float], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)  # a thread each, as in these tests
     execute(["bench", *LINE, *use("local", "processes=2"), "--out", str(tmp_path / "sound")])
-    assert numbers(tmp_path / "sound") == here
+    assert numbers(tmp_path / "sound") == expected
     with pytest.raises(RunsFailedError, match=r"2 of 2 runs failed, .* not finite"):
         execute(["bench", *LINE, "lr=1e25", *use("local", "processes=2"), "--out", str(tmp_path / "failing")])
     assert re.search(r"\[2/2\] .* FAILED: .*not finite", capsys.readouterr().out)
@@ -57,22 +57,22 @@ def test_processes_do_the_same(
 
 @pytest.mark.skipif(missing("submitit"), reason="submitit is not installed")
 @pytest.mark.filterwarnings("ignore")  # submitit leaves its log files open
-def test_submitit_does_the_same(here: list[float], tmp_path: Path) -> None:
+def test_submitit_gives_the_same_numbers(expected: list[float], tmp_path: Path) -> None:
     execute(["bench", *LINE, *use("slurm", "cluster=debug"), "--out", str(tmp_path)])
-    assert numbers(tmp_path) == here
+    assert numbers(tmp_path) == expected
 
 
 @pytest.mark.skipif(missing("submitit"), reason="submitit is not installed")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_submitit_in_another_process(
-    here: list[float], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    expected: list[float], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One run that ends well; then one more whose loss is not finite."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     one = [word for word in LINE if word != "mixup"]
     execute(["bench", *one, *use("slurm", "cluster=local"), "--out", str(tmp_path / "sound")])
-    assert numbers(tmp_path / "sound") == here[:2]
+    assert numbers(tmp_path / "sound") == expected[:2]
     with pytest.raises(RunsFailedError, match="1 of 1 runs failed"):
         execute(["bench", *one, "lr=1e25", *use("slurm", "cluster=local"), "--out", str(tmp_path / "failing")])
     assert re.search(r"FAILED: .*not finite", capsys.readouterr().out)
@@ -80,12 +80,12 @@ def test_submitit_in_another_process(
 
 @pytest.mark.skipif(missing("ray"), reason="ray is not installed")
 @pytest.mark.filterwarnings("ignore")
-def test_ray_does_the_same(here: list[float], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ray_gives_the_same_numbers(expected: list[float], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ray = importlib.import_module("ray")
 
     try:
         execute(["bench", *LINE, *use("ray"), "--out", str(tmp_path / "sound")])
-        assert numbers(tmp_path / "sound") == here
+        assert numbers(tmp_path / "sound") == expected
         with pytest.raises(RunsFailedError, match=r"2 of 2 runs failed, .* not finite"):
             execute(["bench", *LINE, "lr=1e25", *use("ray", "num_cpus=2"), "--out", str(tmp_path / "failing")])
     finally:
@@ -93,29 +93,27 @@ def test_ray_does_the_same(here: list[float], tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(("launcher", "package"), [("ray", "ray"), ("slurm", "submitit")])
-def test_a_missing_engine_gets_one_line(
-    launcher: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_is_named(launcher: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ValueError, match=f"^needs {package}: pip install {package}$"):
+    with pytest.raises(ValueError, match=f"pip install {package}"):
         execute(["bench", *LINE, *use(launcher), "--out", str(tmp_path)])
 
 
 @pytest.mark.skipif(missing("submitit"), reason="submitit is not installed")
-def test_slurm_without_slurm_gets_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_needs_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ValueError, match="launcher slurm: no sbatch on this machine; accepted is local"):
+    with pytest.raises(ValueError, match=r"slurm.*sbatch"):
         execute(["bench", *LINE, *use("slurm"), "--out", str(tmp_path / "out")])
 
 
 @pytest.mark.parametrize(
-    ("option", "complaint"),
+    ("option", "message"),
     [
-        ("gpus=1", "launcher options gpus: accepted is processes for the launcher local"),
-        ("processes=0", "processes=0: accepted is a whole number >= 1"),
-        ("processes=many", "processes=many: accepted is a whole number >= 1"),
+        ("gpus=1", "local.*processes.*gpus"),
+        ("processes=0", "processes.*1"),
+        ("processes=many", "processes.*1"),
     ],
 )
-def test_wrong_options_of_the_local_launcher(option: str, complaint: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(complaint)}"):
+def test_wrong_options_of_the_local_launcher(option: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
         execute(["bench", *LINE, *use("local", option), "--out", str(tmp_path)])

@@ -7,34 +7,34 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from automix.studies.cells import Column
-from automix.studies.plots import COST, _draw_against_cost, _draw_spread, draw
-from automix.studies.results import Block, Line, Number
+from automix.studies.plots import COST, _draw_against_cost, _draw_spread, draw_results
+from automix.studies.results import Result, ResultRow, ResultTable
 
-NOTHING = Number()
-
-
-def line(row: str, student: Number, teacher: Number) -> Line:
-    return Line(row, row.title(), None, "teacher", {"student": student, "teacher": teacher})
+NOTHING = Result()
 
 
-def number(*values: float) -> Number:
-    return Number(dict(enumerate(values)))
+def result_row(row: str, student: Result, teacher: Result) -> ResultRow:
+    return ResultRow(row, row.title(), None, "teacher", {"student": student, "teacher": teacher})
 
 
-ACCURACY = Block(
+def result(*values: float) -> Result:
+    return Result(dict(enumerate(values)))
+
+
+ACCURACY = ResultTable(
     Column("cifar", "top-1 %", {}),
     (
-        line("vanilla", number(49, 51), number(50, 52)),
-        line("automix", number(55), number(56, 58)),
-        line("cutmix", NOTHING, NOTHING),
+        result_row("vanilla", result(49, 51), result(50, 52)),
+        result_row("automix", result(55), result(56, 58)),
+        result_row("cutmix", NOTHING, NOTHING),
     ),
 )
-SPENT = Block(
+SPENT = ResultTable(
     Column("cost", "time", {}, COST),
     (
-        line("vanilla", NOTHING, number(1, 1)),
-        line("automix", NOTHING, number(2.5, 2.7)),
-        line("cutmix", NOTHING, number(1.1)),
+        result_row("vanilla", NOTHING, result(1, 1)),
+        result_row("automix", NOTHING, result(2.5, 2.7)),
+        result_row("cutmix", NOTHING, result(1.1)),
     ),
 )
 
@@ -43,7 +43,7 @@ def points(axis: Any) -> list[tuple[float, float]]:
     return [(float(bar.lines[0].get_xdata()[0]), float(bar.lines[0].get_ydata()[0])) for bar in axis.containers]
 
 
-def test_the_points_are_means() -> None:
+def test_points_are_means() -> None:
     axes = Figure().subplots(ncols=2)
     _draw_spread(axes[0], ACCURACY)
     assert [x for x, _ in points(axes[0])] == [50, 51, 55, 57]
@@ -54,17 +54,17 @@ def test_the_points_are_means() -> None:
     assert [text.get_text() for text in axes[1].texts] == ["Vanilla", "Automix"]
 
 
-def test_names_of_close_points_do_not_lie_on_each_other() -> None:
+def test_labels_of_close_points_do_not_overlap() -> None:
     axis: Any = Figure().subplots()
-    rows = [line(name, NOTHING, number(50 + 0.01 * place)) for place, name in enumerate("abcdef")]
-    _draw_against_cost(axis, Block(ACCURACY.column, tuple(rows)), dict.fromkeys("abcdef", 1.0))
+    rows = [result_row(name, NOTHING, result(50 + 0.01 * place)) for place, name in enumerate("abcdef")]
+    _draw_against_cost(axis, ResultTable(ACCURACY.column, tuple(rows)), dict.fromkeys("abcdef", 1.0))
     low, high = axis.get_ylim()
     heights = [text.xyann[1] for text in axis.texts]
     assert min(b - a for a, b in itertools.pairwise(heights)) >= 0.04 * (high - low)
 
 
 def test_costs_have_a_panel_beside_each_column() -> None:
-    with_costs, without = draw([ACCURACY, SPENT]), draw([ACCURACY])
+    with_costs, without = draw_results([ACCURACY, SPENT]), draw_results([ACCURACY])
     assert with_costs is not None
     assert without is not None
     assert with_costs.size == without.size
@@ -73,6 +73,6 @@ def test_costs_have_a_panel_beside_each_column() -> None:
     assert orange[0] > 20 > orange[1]
 
 
-def test_no_picture_of_nothing() -> None:
-    assert draw([Block(ACCURACY.column, (line("cutmix", NOTHING, NOTHING),))]) is None
-    assert draw([SPENT]) is None
+def test_no_picture_without_results() -> None:
+    assert draw_results([ResultTable(ACCURACY.column, (result_row("cutmix", NOTHING, NOTHING),))]) is None
+    assert draw_results([SPENT]) is None

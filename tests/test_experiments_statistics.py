@@ -1,4 +1,4 @@
-"""Numbers out of runs: the protocol by network, paired differences against scipy, what tables and JSON say."""
+"""Results of runs: the protocol by network, paired differences against scipy, Markdown and JSON tables."""
 
 import io
 import json
@@ -12,30 +12,31 @@ from scipy import stats
 
 from automix.studies import find_experiment
 from automix.studies.differences import Difference, paired_difference, student_t_975
-from automix.studies.plan import Grid, plan, select
+from automix.studies.plan import Grid, plan_jobs, select
 from automix.studies.results import collect, precisions, read_value
-from automix.studies.tables import as_json, as_markdown, print_blocks, remarks
+from automix.studies.tables import as_json, as_markdown, print_tables, remarks
 
 
-@pytest.mark.parametrize("freedom", [*range(1, 41), 60, 100, 1000])
-def test_quantile_is_scipys(freedom: int) -> None:
-    assert student_t_975(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), abs=5.1e-5)
+@pytest.mark.parametrize("df", [*range(1, 41), 60, 100, 1000])
+def test_student_t_quantile_equals_scipys(df: int) -> None:
+    assert student_t_975(df) == pytest.approx(stats.t.ppf(0.975, df), abs=5.1e-5)
 
 
-def test_quantile_has_no_freedom_to_lose() -> None:
-    with pytest.raises(ValueError, match="freedom=0: accepted is a whole number >= 1"):
+def test_degrees_of_freedom_must_be_positive() -> None:
+    with pytest.raises(ValueError, match=r"df.*1"):
         student_t_975(0)
 
 
-def test_interval_is_scipys() -> None:
+def test_interval_equals_scipys() -> None:
     ours, theirs = {0: 82.1, 1: 81.7, 2: 82.4, 5: 90.0}, {0: 81.0, 1: 81.3, 2: 81.2, 7: 10.0}  # seeds 5, 7 are alone
-    found = paired_difference(ours, theirs)
-    assert found is not None
+    difference = paired_difference(ours, theirs)
+    assert difference is not None
     interval = stats.ttest_rel([82.1, 81.7, 82.4], [81.0, 81.3, 81.2]).confidence_interval(0.95)
-    assert found.count == 3
-    assert found.mean == pytest.approx(0.9)
-    assert found.half is not None
-    assert (found.mean - found.half, found.mean + found.half) == pytest.approx((interval.low, interval.high), abs=1e-4)
+    assert difference.count == 3
+    assert difference.mean == pytest.approx(0.9)
+    assert difference.half_width is not None
+    low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
+    assert (low, high) == pytest.approx((interval.low, interval.high), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -48,17 +49,17 @@ def test_interval_is_scipys() -> None:
         (Difference(5.0, None, 1), True, "+5.00 (one pair: no interval)"),
     ],
 )
-def test_what_is_within_the_noise_is_called_so(difference: Difference, noise: bool, text: str) -> None:
+def test_difference_within_noise_says_so(difference: Difference, noise: bool, text: str) -> None:
     assert difference.within_noise == noise
     assert str(difference) == text
 
 
-def test_no_seed_in_common_is_no_difference() -> None:
+def test_no_difference_without_a_common_seed() -> None:
     assert paired_difference({0: 1.0}, {1: 2.0}) is None
 
 
-def pretend(folder: Path, top1: dict[str, list[float]], seconds: float = 3600) -> None:
-    """A finished run whose last epochs have these accuracies."""
+def write_run(folder: Path, top1: dict[str, list[float]], seconds: float = 3600) -> None:
+    """Write a finished run whose last epochs have these accuracies."""
     folder.mkdir(parents=True)
     last = {f"{network}_top1": values[-1] for network, values in top1.items()}
     (folder / "summary.json").write_text(json.dumps({"seconds": seconds, **last}))
@@ -69,9 +70,9 @@ def pretend(folder: Path, top1: dict[str, list[float]], seconds: float = 3600) -
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def test_a_trial_is_the_median_of_the_last_ten_epochs(tmp_path: Path) -> None:
+def test_trial_is_the_median_of_the_last_ten_epochs(tmp_path: Path) -> None:
     student = [0.0, 0.0, 50, 51, 52, 53, 54, 55, 56, 57, 58, 99]
-    pretend(tmp_path / "run", {"student": student, "teacher": [value + 1 for value in student]})
+    write_run(tmp_path / "run", {"student": student, "teacher": [value + 1 for value in student]})
     assert read_value(tmp_path / "run", "top1", "student", "mixup") == (statistics.median(student[2:]), 10)
     assert read_value(tmp_path / "run", "top1", "teacher", "mixup") == (55.5, 10)
     assert read_value(tmp_path / "run", "last_top1", "teacher", "mixup") == (100, 1)
@@ -96,19 +97,19 @@ def table(tmp_path: Path) -> tuple[Grid, list[str]]:
     experiment = select(find_experiment("table1"), ["vanilla", "mixup", "automix"], ["cifar100-r18"])
     base = {"vanilla": 78.0, "mixup": 80.0, "automix": 80.5}
     wobble = {"vanilla": (0.0, 0.1, 0.2), "mixup": (0.0, 1.0, 0.0), "automix": (0.1, 0.3, 0.3)}
-    for job in plan(experiment, grid):
+    for job in plan_jobs(experiment, grid):
         method, seed = job.values["method"], job.values["seed"]
         if (method, seed) != ("mixup", 2):
             value = base[method] + wobble[method][seed]
-            pretend(job.folder, {"student": [value - 1] * 12, "teacher": [value] * 12})
+            write_run(job.folder, {"student": [value - 1] * 12, "teacher": [value] * 12})
     return grid, ["vanilla", "mixup", "automix"]
 
 
 def test_markdown_and_json_by_hand(table: tuple[Grid, list[str]]) -> None:
     grid, methods = table
     experiment = select(find_experiment("table1"), methods, ["cifar100-r18"])
-    blocks = collect(experiment, grid)
-    text = as_markdown(experiment, blocks, {"command": "automix bench table1"})
+    tables = collect(experiment, grid)
+    text = as_markdown(experiment, tables, {"command": "automix bench table1"})
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows == [
         "| method | paper | student | teacher | AutoMix minus it |",
@@ -119,18 +120,18 @@ def test_markdown_and_json_by_hand(table: tuple[Grid, list[str]]) -> None:
     ]
     assert "- command: automix bench table1" in text
     assert any("paired by seed, 95 % confidence; compared are teachers" in line for line in text.splitlines())
-    content = json.loads(as_json(experiment, blocks, {}))
+    content = json.loads(as_json(experiment, tables, {}))
     vanilla, mixup, ours = content["columns"][0]["rows"]
     assert vanilla["student"]["by_seed"] == {"0": 77.0, "1": 77.1, "2": 77.2}
     assert vanilla["teacher"]["trials"] == 3
     assert vanilla["difference"]["within_noise"] is False
     assert mixup["teacher"]["trials"] == mixup["difference"]["pairs"] == 2
     assert mixup["difference"]["within_noise"] is True
-    assert (ours["paper"], ours["paper_about"], "difference" in ours) == (82.04, "teacher", False)
+    assert (ours["paper"], ours["paper_network"], "difference" in ours) == (82.04, "teacher", False)
     assert math.isclose(vanilla["difference"]["reference_minus_this"], 2.6333333, abs_tol=1e-6)
 
 
-def test_the_whole_table_is_there_when_a_part_is_finished(table: tuple[Grid, list[str]]) -> None:
+def test_table_has_all_rows_when_some_are_finished(table: tuple[Grid, list[str]]) -> None:
     experiment = find_experiment("table1")
     text = as_markdown(experiment, collect(experiment, table[0]), {})
     assert text.count("| AutoMix |") == len(experiment.columns)
@@ -138,11 +139,11 @@ def test_the_whole_table_is_there_when_a_part_is_finished(table: tuple[Grid, lis
     assert "official code" in text
 
 
-def test_what_has_no_number_is_left_out(tmp_path: Path) -> None:
+def test_empty_columns_and_rows_are_left_out(tmp_path: Path) -> None:
     """The replica has no numbers of the paper, and a cost is not the student's or the teacher's; not all is run."""
     grid = Grid(tmp_path, 1)
-    for job in plan(select(find_experiment("replica"), ["vanilla", "mixup"], ["cifar"]), grid):
-        pretend(job.folder, {"student": [50.0] * 10, "teacher": [51.0] * 10})
+    for job in plan_jobs(select(find_experiment("replica"), ["vanilla", "mixup"], ["cifar"]), grid):
+        write_run(job.folder, {"student": [50.0] * 10, "teacher": [51.0] * 10})
         (job.folder / "evaluation").mkdir()
         entry = {"efficiency": {"values": {"step_ratio": 1.25}}}
         (job.folder / "evaluation" / "results.json").write_text(json.dumps(entry))
@@ -156,40 +157,40 @@ def test_what_has_no_number_is_left_out(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_page_says_in_what_the_runs_were_computed(table: tuple[Grid, list[str]]) -> None:
+def test_page_names_the_precision_of_the_runs(table: tuple[Grid, list[str]]) -> None:
     grid, methods = table
     experiment = select(find_experiment("table1"), methods, ["cifar100-r18"])
-    blocks = collect(experiment, grid)
-    assert precisions(blocks, grid.out) == []  # runs of an earlier version do not tell
+    tables = collect(experiment, grid)
+    assert precisions(tables, grid.out) == []  # runs of an earlier version do not tell
     for number, path in enumerate(sorted(grid.out.glob("*/summary.json"))):
         said = {"precision": "bf16" if number else "float32"}
         path.write_text(json.dumps(json.loads(path.read_text()) | said))
-    assert precisions(blocks, grid.out) == ["bf16", "float32"]
+    assert precisions(tables, grid.out) == ["bf16", "float32"]
 
 
-def test_the_table_fits_a_terminal(table: tuple[Grid, list[str]]) -> None:
+def test_table_fits_a_terminal(table: tuple[Grid, list[str]]) -> None:
     experiment = find_experiment("table1")
     file = io.StringIO()
-    print_blocks(experiment, collect(experiment, table[0]), Console(width=80, file=file))
+    print_tables(experiment, collect(experiment, table[0]), Console(width=80, file=file))
     lines = file.getvalue().splitlines()
     assert max(len(line) for line in lines) <= 80
     assert any("within noise" in line and "MixUp" in line for line in lines), lines
 
 
-def test_unlike_networks_are_marked(tmp_path: Path) -> None:
+def test_comparisons_of_unlike_networks_are_marked(tmp_path: Path) -> None:
     """Table 10 compares with and without the average on purpose: the remarks say so."""
     grid = Grid(tmp_path, 2)
     experiment = select(find_experiment("table10"), ["none", "mp", "mp-ce"], ["cifar100-mixup"])
-    jobs = plan(experiment, grid)
+    jobs = plan_jobs(experiment, grid)
     assert len(jobs) == 4  # without the pipeline is the student of the run with it
     for job in jobs:
-        pretend(job.folder, {"student": [70.0 + job.values["seed"]], "teacher": [73.0]})
-    blocks = collect(experiment, grid)
-    none, mp, _ = blocks[0].lines
-    assert none.numbers["student"].by_seed == {0: 70.0, 1: 71.0}
-    assert none.numbers["teacher"].by_seed == {}
+        write_run(job.folder, {"student": [70.0 + job.values["seed"]], "teacher": [73.0]})
+    tables = collect(experiment, grid)
+    none, mp, _ = tables[0].rows
+    assert none.results["student"].by_seed == {0: 70.0, 1: 71.0}
+    assert none.results["teacher"].by_seed == {}
     assert none.difference is not None
     assert none.difference.mean == 2.5
     assert (none.compared, mp.compared) == ("its teacher with this student", "teachers")
-    assert any("its teacher with this student" in remark for remark in remarks(experiment, blocks))
-    assert any("of which 1 were measured" in remark for remark in remarks(experiment, blocks))
+    assert any("its teacher with this student" in remark for remark in remarks(experiment, tables))
+    assert any("of which 1 were measured" in remark for remark in remarks(experiment, tables))

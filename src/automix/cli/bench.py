@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from automix.studies import Experiment
     from automix.studies.plan import Cost, Grid, Job
-    from automix.studies.results import Block
+    from automix.studies.results import ResultTable
 
 Words = Annotated[tuple[str, ...], Several, Parameter(show_default=False)]
 
@@ -87,7 +87,7 @@ def bench(
     from automix.core.validation import check_whole, unknown_name
     from automix.studies import find_experiment
     from automix.studies.launchers import LAUNCHERS
-    from automix.studies.plan import Grid, cost, plan, read_changes, read_pairs, select
+    from automix.studies.plan import Grid, estimate_cost, plan_jobs, read_changes, read_pairs, select
 
     if launcher not in LAUNCHERS:
         raise unknown_name("launcher", launcher, LAUNCHERS)
@@ -96,11 +96,11 @@ def bench(
     chosen = select(whole, methods or None, columns or None)
     grid = Grid(out, trials or whole.trials, data_root, read_changes(changes))
     options = read_pairs(launcher_options, "--launcher-options")
-    jobs = plan(chosen, grid)
+    jobs = plan_jobs(chosen, grid)
     left = [] if dry_run or report else _check(jobs)
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     if not report:
-        console.print(_describe(chosen, grid, cost(chosen, jobs)), markup=False)
+        console.print(_describe(chosen, grid, estimate_cost(chosen, jobs)), markup=False)
     if dry_run:
         return
     failed: dict[str, str] = {}
@@ -118,12 +118,12 @@ def bench(
 
 def _list() -> None:
     from automix.studies import ALIASES, EXPERIMENTS
-    from automix.studies.plan import Grid, plan
+    from automix.studies.plan import Grid, plan_jobs
 
     other = {name: alias for alias, name in ALIASES.items()}
     rows = []
     for name, experiment in EXPERIMENTS.items():
-        runs = len(plan(experiment, Grid(Path(), experiment.trials)))
+        runs = len(plan_jobs(experiment, Grid(Path(), experiment.trials)))
         also = f" ({other[name]})" if name in other else ""
         grid = f"{len(experiment.rows)} x {len(experiment.columns)}"
         rows.append((name, grid, str(runs), experiment.title + also))
@@ -158,9 +158,9 @@ def _count(number: int, what: str) -> str:
 def _check(jobs: "Sequence[Job]") -> "list[Job]":
     """The unfinished runs; missing data and wrong settings are refused before the first of them starts."""
     from automix.runs.config import TrainConfig
-    from automix.studies.work import is_done
+    from automix.studies.run_job import is_complete
 
-    left = [job for job in jobs if not is_done(job)]
+    left = [job for job in jobs if not is_complete(job)]
     for job in left:
         TrainConfig.from_flat(job.values)
     return left
@@ -171,43 +171,45 @@ def _launch(
 ) -> dict[str, str]:
     """Do the unfinished runs; return those that failed, and why."""
     from automix.studies.launchers import LAUNCHERS
-    from automix.studies.progress import Report
+    from automix.studies.progress import GridProgress
 
-    report = Report(jobs, left, console)
-    LAUNCHERS[launcher](left, report, options)
-    return report.failed
+    progress = GridProgress(jobs, left, console)
+    LAUNCHERS[launcher](left, progress, options)
+    return progress.failed
 
 
 def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: str, console: "Console") -> None:
     """Print the chosen tables, and write those of the whole experiment into files."""
+    from automix.core.files import write_text
     from automix.studies.results import collect, precisions
-    from automix.studies.tables import as_json, as_markdown, facts_of, print_blocks, write
+    from automix.studies.tables import as_json, as_markdown, environment_facts, print_tables
 
-    facts, name = facts_of(command), whole.name
+    facts, name = environment_facts(command), whole.name
     if grid.changes:
         name += "-changed"
         facts["settings changed"] = ", ".join(f"{key}={value}" for key, value in grid.changes.items())
-    blocks, shown = collect(whole, grid), collect(chosen, grid)
-    if found := precisions(blocks, grid.out):
+    tables, shown = collect(whole, grid), collect(chosen, grid)
+    if found := precisions(tables, grid.out):
         facts["computed in"] = " and ".join(found)
-    plot = _plot(blocks, grid.out / f"{name}.png")
-    write(grid.out / f"{name}.md", as_markdown(whole, blocks, facts, plot))
-    write(grid.out / f"{name}.json", as_json(whole, blocks, facts))
+    grid.out.mkdir(parents=True, exist_ok=True)
+    plot = _plot(tables, grid.out / f"{name}.png")
+    write_text(grid.out / f"{name}.md", as_markdown(whole, tables, facts, plot))
+    write_text(grid.out / f"{name}.json", as_json(whole, tables, facts))
     if sys.stdout.isatty():
-        print_blocks(chosen, shown, console)
+        print_tables(chosen, shown, console)
     else:
         sys.stdout.write(as_markdown(chosen, shown, facts))
     console.print(f"all of it in {grid.out / name}.md and {name}.json", markup=False)
 
 
-def _plot(blocks: "Sequence[Block]", path: Path) -> str:
+def _plot(tables: "Sequence[ResultTable]", path: Path) -> str:
     """Draw the results into a file and return its name; "" if nothing is finished or matplotlib is missing."""
     from automix.core.files import write_atomically
     from automix.evaluation.plots import NoPlotsError
-    from automix.studies.plots import draw
+    from automix.studies.plots import draw_results
 
     try:
-        picture = draw(blocks)
+        picture = draw_results(tables)
     except NoPlotsError:
         return ""
     if picture is None:

@@ -1,7 +1,9 @@
 """The paper's ablations: Table 9 (Mix Block), 10 (momentum pipeline), 11 and Figure 10 (layer), Figure 9 (alpha)."""
 
-from automix.studies.cells import Cell, Column, Experiment, Row, Source, Values, make_cells, merge
+from automix.studies.cells import Cell, Column, Row, Source, make_cells
+from automix.studies.experiment import Experiment
 from automix.studies.names import METHODS, R18, R50, RX50, column
+from automix.studies.settings import Values, merge_values
 
 
 def form(name: str, title: str, *, layer: int | None = None, alpha: float | None = None, **options: object) -> Row:
@@ -65,7 +67,7 @@ def pipeline_cell(row: str, where: Column, paper: float | None, *, form_of_block
         return Cell(row, where.name, paper, note="the same as (none): nothing but the average changes")
     else:
         options = {"one_hot_loss": True} if row == "mp-ce" else {}
-    values = merge(where.values, {"ema": True, "method_options": options})
+    values = merge_values(where.values, {"ema": True, "method_options": options})
     if row == "none":
         return Cell(row, where.name, paper, "student", student=Source(values, "student"))
     return Cell(row, where.name, paper, "teacher", teacher=Source(values, "teacher"))

@@ -1,48 +1,61 @@
-"""An experiment as data: a table of cells, each of which says what is trained, what is measured, what the paper found.
+"""The parts of a table: rows, columns and cells. A cell says what is trained, what is measured and the paper's number.
 
-A cell has a number for two networks. The student is what plain training gives. The teacher is the moving average of its
-weights (EMA), which AutoMix always deploys. The paper compares AutoMix's teacher with the other methods' students; both
-are here for every method, because an average alone gains something.
+A cell has a number for two networks. The student is the result of plain training. The teacher is the moving average
+of its weights (EMA), which AutoMix always deploys. The paper compares AutoMix's teacher with the other methods'
+students. Every method has both numbers here, because the average alone gains something.
 
-Averaging does not touch the student, so that one run with ``ema=True`` gives both numbers. The exceptions are methods
-that look at images through the network that is deployed (`LOOK_THROUGH`): they have a run of their own for each.
+Averaging does not change the student, so one run with ``ema=True`` gives both numbers. The methods in
+`MIX_WITH_DEPLOYED` are the exception: they mix by means of the deployed network and need a run for each.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from automix.studies.fairness import check_fair
-
-Values = dict[str, Any]
-"""Settings of `automix train` by name (see TrainConfig), without the seed."""
+from automix.studies.settings import Values, merge_values
 
 Network = Literal["student", "teacher"]
+NETWORKS: tuple[Network, ...] = ("student", "teacher")
 
-ACCURACIES = ("top1", "last_top1")  # measures of a network on the test set
+ACCURACIES = ("top1", "last_top1")
+"""Measures of a network on the test set."""
 
-OF_THE_RUN = ("hours", "efficiency/")  # measures that are the same for both networks
+RUN_MEASURES = ("hours", "efficiency/")
+"""Measures that are the same for both networks (beginnings of their names)."""
 
-LOOK_THROUGH = ("attentivemix", "comixup", "puzzlemix", "supermix")
+MIX_WITH_DEPLOYED = ("attentivemix", "comixup", "puzzlemix", "supermix")
+"""Methods whose mixing depends on the network that is deployed."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: a method, or a form of one. `name` is for --methods."""
+    """A row of a table: a method, or a variant of one.
+
+    Attributes:
+        name: Its name for ``--methods``.
+        title: Its name in the table.
+        values: Its settings: method, method_options, alpha, layer.
+        official: Whether the paper's number comes from the method's official code instead of the authors' own.
+    """
 
     name: str
     title: str
-    values: Values  # method, method_options, alpha, layer
-    official: bool = False  # the paper's number comes from that method's official code, not from the authors' own
+    values: Values
+    official: bool = False
 
 
 @dataclass(frozen=True)
 class Column:
-    """A network on a dataset by a recipe, and what is reported of it. `name` is for --columns.
+    """A column of a table: a network on a dataset by a recipe, and what is reported of it.
 
-    `measure` is "top1", the protocol of the paper; "last_top1", after the last epoch, for runs of so few epochs that
-    the last ten are still on the way; "hours" of training; EVALUATOR/VALUE as `automix evaluate` names them, or the sum
-    of several VALUE+VALUE; or detect/DATA/VALUE, for which a detector is fine-tuned on the run.
+    Attributes:
+        name: Its name for ``--columns``.
+        title: Its name in the table.
+        values: Its settings: data, model, recipe and what differs from the recipe.
+        measure: ``top1``: the paper's protocol, the median over the last ten epochs. ``last_top1``: after the last
+            epoch, for runs so short that accuracy still rises over the last ten. ``hours``: of training.
+            EVALUATOR/VALUE: a value of `automix evaluate`, or a sum VALUE+VALUE. detect/DATA/VALUE: a detector is
+            fine-tuned on the run.
     """
 
     name: str
@@ -53,7 +66,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a number comes from: one of the networks that a run trains."""
+    """Where a number comes from.
+
+    Attributes:
+        values: The settings of the run.
+        network: Which of its networks is measured.
+    """
 
     values: Values
     network: Network
@@ -61,47 +79,36 @@ class Source:
 
 @dataclass(frozen=True)
 class Cell:
-    """`paper` is about the network `about`. Where neither `student` nor `teacher` can be trained, `note` says why."""
+    """A cell of a table.
+
+    Attributes:
+        row: Name of its row.
+        column: Name of its column.
+        paper: The paper's number, or None.
+        paper_network: The network that the paper's number belongs to.
+        student: The run whose student is measured, or None.
+        teacher: The run whose teacher is measured, or None.
+        note: Why nothing can be trained, where both are None.
+    """
 
     row: str
     column: str
     paper: float | None
-    about: Network = "student"
+    paper_network: Network = "student"
     student: Source | None = None
     teacher: Source | None = None
     note: str = ""
 
     def source(self, network: Network) -> Source | None:
+        """Get the source of one of the networks.
+
+        Args:
+            network: ``"student"`` or ``"teacher"``.
+
+        Returns:
+            The source, or None.
+        """
         return self.student if network == "student" else self.teacher
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A table or a figure. `source` is its label in the paper; `reference` the row that others are compared with.
-
-    `evaluators` are run in every cell beside those that columns ask for, and `lams` draws mixed samples; `pictures` are
-    what to look at afterwards, as paths in a run folder. `varies` are settings in which rows differ on purpose.
-    """
-
-    name: str
-    title: str
-    source: str
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
-    cells: tuple[Cell, ...]
-    trials: int = 3
-    reference: str | None = "automix"
-    evaluators: tuple[str, ...] = ()
-    lams: tuple[float, ...] = ()
-    pictures: tuple[str, ...] = ()
-    varies: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-
-    def __post_init__(self) -> None:
-        check_fair(self)
-
-    def cell(self, row: str, column: str) -> Cell | None:
-        return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)
 
 
 def make_cells(
@@ -110,36 +117,47 @@ def make_cells(
     paper: Mapping[str, Sequence[float | None]],
     impossible: Mapping[tuple[str, str], str] | None = None,
 ) -> tuple[Cell, ...]:
-    """Every row in every column; `paper` has the numbers of a row in the order of the columns."""
+    """Make a cell for every row in every column.
+
+    Args:
+        rows: The rows.
+        columns: The columns.
+        paper: The paper's numbers by row name, in the order of the columns.
+        impossible: Reasons why cells (row name, column name) cannot be trained.
+
+    Returns:
+        The cells, row by row.
+    """
     cells = []
     for row in rows:
         numbers = paper.get(row.name, [None] * len(columns))
         for column, number in zip(columns, numbers, strict=True):
-            why_not = (impossible or {}).get((row.name, column.name), "")
-            cells.append(make_cell(row, column, number, why_not))
+            reason = (impossible or {}).get((row.name, column.name), "")
+            cells.append(make_cell(row, column, number, reason))
     return tuple(cells)
 
 
-def make_cell(row: Row, column: Column, paper: float | None, why_not: str = "") -> Cell:
-    """Both networks of the method; the paper's number is about the one that it deploys."""
-    values = merge(column.values, row.values)
+def make_cell(row: Row, column: Column, paper: float | None, impossible: str = "") -> Cell:
+    """Make the cell of a row and a column, with both networks of the method.
+
+    Args:
+        row: The row.
+        column: The column.
+        paper: The paper's number; it belongs to the network that the paper deploys.
+        impossible: Why the cell cannot be trained, if so.
+
+    Returns:
+        The cell.
+    """
+    values = merge_values(column.values, row.values)
     method = values["method"]
-    about: Network = "teacher" if method == "automix" or values["recipe"] == "deit" else "student"
-    if why_not:
-        return Cell(row.name, column.name, paper, about, note=why_not)
-    averaged = merge(values, {"ema": True})
-    if column.measure.startswith(OF_THE_RUN):
+    paper_network: Network = "teacher" if method == "automix" or values["recipe"] == "deit" else "student"
+    if impossible:
+        return Cell(row.name, column.name, paper, paper_network, note=impossible)
+    averaged = merge_values(values, {"ema": True})
+    if column.measure.startswith(RUN_MEASURES):
         return Cell(row.name, column.name, paper, "teacher", teacher=Source(averaged, "teacher"))
     # a detector is built on the network that a run deploys
-    alone = method in LOOK_THROUGH or (column.measure.startswith("detect/") and method != "automix")
-    student = Source(merge(values, {"ema": False}), "student") if alone else Source(averaged, "student")
-    return Cell(row.name, column.name, paper, about, student, Source(averaged, "teacher"))
-
-
-def merge(first: Values, then: Values) -> Values:
-    """Settings with others on top; options of the method and the network are merged one by one."""
-    merged = {**first, **then}
-    for name in ("method_options", "model_options"):
-        if name in first and name in then:
-            merged[name] = {**first[name], **then[name]}
-    return merged
+    own_run = method in MIX_WITH_DEPLOYED or (column.measure.startswith("detect/") and method != "automix")
+    student = Source(merge_values(values, {"ema": False}), "student") if own_run else Source(averaged, "student")
+    return Cell(row.name, column.name, paper, paper_network, student, Source(averaged, "teacher"))

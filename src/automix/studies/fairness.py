@@ -1,56 +1,51 @@
-"""Who is compared must be comparable: one column, one budget, one schedule, one averaging.
+"""Rows that are compared must be comparable: one column, one budget, one schedule, one averaging.
 
-Rows of a column may differ in the method and its own options. Everything else, the epochs, the batch, the learning rate
-and its floor, the augmentation, the data, the network, must be the same, or a gain may be the setting's. Teachers are
-compared with teachers and students with students.
+Rows of a column may differ in the method and its own options. Everything else (epochs, batch, learning rate and its
+floor, augmentation, data, network) must be the same, or a gain may come from the setting. Teachers are compared with
+teachers and students with students.
 """
 
-import functools
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from automix.runs.recipes import find_recipe
+from automix.core.errors import AutomixError
+from automix.studies.cells import NETWORKS, Cell, Source
+from automix.studies.settings import with_recipe
 
-if TYPE_CHECKING:
-    from automix.studies.cells import Experiment, Network, Source
-
-METHODS_OWN = ("method", "method_options", "alpha", "layer")
+METHOD_SETTINGS = ("method", "method_options", "alpha", "layer")
 
 
-def check_fair(experiment: "Experiment") -> None:
-    """Raise a ValueError of one line unless the rows of each column differ in what is the methods' own."""
-    networks: tuple[Network, ...] = ("student", "teacher")
-    for column in experiment.columns:
-        for network in networks:
-            cells = [cell for cell in experiment.cells if cell.column == column.name]
-            sources = {cell.row: source for cell in cells if (source := cell.source(network)) is not None}
-            if difference := _first_difference(sources, free=(*METHODS_OWN, *experiment.varies)):
-                raise ValueError(
-                    f"{experiment.name}, column {column.name}: {difference}; accepted are rows that differ in the "
-                    "method alone"
-                )
+def check_fair(name: str, cells: Iterable[Cell], varies: tuple[str, ...] = ()) -> None:
+    """Check that the rows of each column differ in the method's settings only.
+
+    Args:
+        name: Name of the experiment, for the message.
+        cells: Its cells.
+        varies: Further settings in which rows differ on purpose.
+
+    Raises:
+        AutomixError: If two rows of a column differ in another setting.
+    """
+    columns: dict[str, list[Cell]] = {}
+    for cell in cells:
+        columns.setdefault(cell.column, []).append(cell)
+    for column, members in columns.items():
+        for network in NETWORKS:
+            sources = {cell.row: source for cell in members if (source := cell.source(network)) is not None}
+            if difference := _first_difference(sources, free=(*METHOD_SETTINGS, *varies)):
+                raise AutomixError(f"{name}, column {column}: rows must differ in the method only, {difference}")
 
 
-def _first_difference(sources: "dict[str, Source]", free: tuple[str, ...]) -> str:
-    """In words, what a row has otherwise than the first one; nothing if there is no such thing."""
-    told: dict[str, tuple[str, Any]] = {}
+def _first_difference(sources: Mapping[str, Source], free: tuple[str, ...]) -> str:
+    """Describe the first setting in which a row differs from the first one; empty if there is none."""
+    first: dict[str, tuple[str, Any]] = {}
     for row, source in sources.items():
-        settings = complete(source.values)
-        settings["ema"] = source.network == "teacher"  # the average does not touch the student, see cells.py
-        if settings["ema"] and not complete(source.values)["ema"]:
+        settings = with_recipe(source.values)
+        if source.network == "teacher" and not settings["ema"]:
             return f"{row} has no teacher without ema=True"
+        settings["ema"] = source.network == "teacher"  # averaging does not change the student, see cells.py
         for name, value in settings.items():
-            first, theirs = told.setdefault(name, (row, value))
-            if name not in free and theirs != value:
-                return f"{row} has {name}={value}, {first} has {theirs}"
+            first_row, first_value = first.setdefault(name, (row, value))
+            if name not in free and first_value != value:
+                return f"{row} has {name}={value}, {first_row} has {first_value}"
     return ""
-
-
-def complete(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings that decide, with those of the recipe where none are given."""
-    return {**_settings_of(values["recipe"]), **values}
-
-
-@functools.cache
-def _settings_of(recipe: str) -> dict[str, Any]:
-    return asdict(find_recipe(recipe))

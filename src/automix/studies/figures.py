@@ -5,13 +5,14 @@ gives: AutoMix's ECE in Figure 8. Figures 2, 5 and 11 are diagrams.
 """
 
 from automix.studies.ablations import PIPELINE, form, pipeline_cell
-from automix.studies.cells import Column, Experiment, Row, make_cells
-from automix.studies.names import R18, R50, column, rows
+from automix.studies.cells import Column, Row, make_cells
+from automix.studies.experiment import Experiment
+from automix.studies.names import R18, R50, column, method_rows
 
 _IN1K: dict[str, object] = {"data": "imagenet", "model": R50, "recipe": "pytorch100"}
-_SHOWN = rows("mixup", "cutmix", "puzzlemix", "automix")
+_SHOWN = method_rows("mixup", "cutmix", "puzzlemix", "automix")
 
-_COST_ROWS = rows(
+_COST_ROWS = method_rows(
     "vanilla", "mixup", "cutmix", "manifoldmix", "saliencymix", "fmix", "puzzlemix", "resizemix", "automix"
 )
 _COST_COLUMNS = (
@@ -89,7 +90,7 @@ FIGURE7 = Experiment(
     pictures=("pictures/over-time.png",),
 )
 
-_CALIBRATED = rows(
+_CALIBRATED = method_rows(
     "vanilla", "mixup", "cutmix", "manifoldmix", "saliencymix", "fmix", "puzzlemix", "resizemix", "automix"
 )
 _ECE = column("ece", "CIFAR-100, R-18, ECE % (lower is better)", "cifar100", R18, "cifar", measure="calibration/ece")

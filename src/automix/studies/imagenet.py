@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from automix.studies.cells import Experiment, Row, make_cells
-from automix.studies.names import R18, R34, R50, R101, RX101, column, rows
+from automix.studies.cells import Row, make_cells
+from automix.studies.experiment import Experiment
+from automix.studies.names import R18, R34, R50, R101, RX101, column, method_rows
 
 _NETWORKS = {"r18": ("R-18", R18), "r34": ("R-34", R34), "r50": ("R-50", R50), "r101": ("R-101", R101)}
 TABLE2_COLUMNS = (
@@ -27,9 +28,9 @@ TABLE2 = Experiment(
     name="table2",
     title="top-1 on ImageNet, ResNets, 100 and 300 epochs",
     source="tab:cls_in_torch",
-    rows=rows(*TABLE2_PAPER),
+    rows=method_rows(*TABLE2_PAPER),
     columns=TABLE2_COLUMNS,
-    cells=make_cells(rows(*TABLE2_PAPER), TABLE2_COLUMNS, TABLE2_PAPER),
+    cells=make_cells(method_rows(*TABLE2_PAPER), TABLE2_COLUMNS, TABLE2_PAPER),
 )
 
 TABLE3_COLUMNS = (
@@ -57,7 +58,7 @@ def _called(title: str, found: tuple[Row, ...]) -> tuple[Row, ...]:
     return tuple(replace(row, title=title) if row.name == "mixup_or_cutmix" else row for row in found)
 
 
-TABLE3_ROWS = _called("RSB", rows(*TABLE3_PAPER))
+TABLE3_ROWS = _called("RSB", method_rows(*TABLE3_PAPER))
 TABLE3 = Experiment(
     name="table3",
     title="top-1 on ImageNet, RSB A2/A3, light ConvNets",
@@ -89,7 +90,7 @@ TABLE4_PAPER = {
     "automix": (80.78, 81.80, 82.28),
 }
 _NO_TOKEN = "TransMix needs a class token, which this network has not"
-TABLE4_ROWS = _called("DeiT", rows(*TABLE4_PAPER))
+TABLE4_ROWS = _called("DeiT", method_rows(*TABLE4_PAPER))
 TABLE4 = Experiment(
     name="table4",
     title="top-1 on ImageNet, DeiT's setting, ViTs",

@@ -1,7 +1,7 @@
-"""Who does the runs of a grid: this process, or a few beside it, Ray, or Slurm through submitit.
+"""Launchers of the runs of a grid: this process, several processes, Ray, or Slurm through submitit.
 
-All of them call work.finish for the same jobs and leave the same folders; only where and when differs. Processes on
-other machines need the same `--out` and the same data root, on a disk that all of them share.
+Each of them calls `run_job` for the same jobs and leaves the same folders. Processes on other machines need the same
+`--out` and data root on a shared disk.
 """
 
 import multiprocessing
@@ -15,10 +15,11 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from automix.core.errors import AutomixError
 from automix.core.validation import check_whole
 from automix.studies.plan import Job
-from automix.studies.progress import OneRun, Report
-from automix.studies.work import finish
+from automix.studies.progress import GridProgress, RunBar
+from automix.studies.run_job import run_job
 from automix.training.signals import Stopped
 
 Options = dict[str, Any]
@@ -26,28 +27,33 @@ Options = dict[str, Any]
 FAILURES = (ArithmeticError, RuntimeError, ValueError)  # a loss that is not finite, no memory, bad files
 
 
-def local(jobs: Sequence[Job], report: Report, options: Options) -> None:
-    """One after the other, here; with ``processes=2`` two at a time, each with its share of the cores.
+def run_local(jobs: Sequence[Job], progress: GridProgress, options: Options) -> None:
+    """Run the jobs on this machine.
 
-    A run that fails by itself does not end the grid; Ctrl-C does.
+    A failed run does not end the grid; Ctrl-C does.
+
+    Args:
+        jobs: The jobs.
+        progress: Told of each run that ends.
+        options: ``processes``: runs at a time, each with its share of the cores; 1 if not given.
     """
     processes = options.pop("processes", 1)
     if options:
-        raise ValueError(f"launcher options {', '.join(options)}: accepted is processes for the launcher local")
+        raise AutomixError(f"options of launcher local must be processes, got {', '.join(options)}")
     check_whole("processes", processes, 1)
     if processes > 1:
-        return _in_processes(jobs, report, processes)
+        return _run_in_processes(jobs, progress, processes)
     for job in jobs:
-        display = OneRun(report, job)
+        display = RunBar(progress, job)
         try:
-            report.done(finish(job, display))
+            progress.done(run_job(job, display))
         except FAILURES as error:
-            report.fail(job.name, str(error))
+            progress.fail(job.name, str(error))
     return None
 
 
-def _in_processes(jobs: Sequence[Job], report: Report, processes: int) -> None:
-    """On few cores several runs of one thread each get further than one run of several threads."""
+def _run_in_processes(jobs: Sequence[Job], progress: GridProgress, processes: int) -> None:
+    """Run several jobs at a time; on few cores, runs of one thread each are faster than one run of several."""
     threads = max(1, (os.cpu_count() or 1) // processes)
     waiting = list(jobs)
     running: dict[int, tuple[Job, SpawnProcess, Connection]] = {}
@@ -55,90 +61,105 @@ def _in_processes(jobs: Sequence[Job], report: Report, processes: int) -> None:
         while waiting or running:
             while waiting and len(running) < processes:
                 job = waiting.pop(0)
-                process, answer = _start(job, threads)
-                running[process.sentinel] = job, process, answer
+                process, receiver = _start(job, threads)
+                running[process.sentinel] = job, process, receiver
             for ended in wait(list(running)):
-                job, process, answer = running.pop(ended)  # type: ignore[arg-type]
+                job, process, receiver = running.pop(ended)  # type: ignore[arg-type]
                 process.join()
-                reason = answer.recv() if answer.poll() else f"its process ended with exit code {process.exitcode}"
-                report.fail(job.name, reason) if reason else report.done(job.name)
+                reason = receiver.recv() if receiver.poll() else f"its process ended with exit code {process.exitcode}"
+                progress.fail(job.name, reason) if reason else progress.done(job.name)
     finally:
         for _, process, _ in running.values():
-            process.terminate()  # a training saves its state
+            process.terminate()  # the training saves its state
         for _, process, _ in running.values():
             process.join()
 
 
 def _start(job: Job, threads: int) -> tuple[SpawnProcess, Connection]:
-    """A process that does `job`, and where it tells how that went."""
-    context = multiprocessing.get_context("spawn")  # a fork would inherit what torch's threads were doing
-    answer, tell = context.Pipe(duplex=False)
-    process = context.Process(target=_attempt, args=(job, threads, tell))
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: a training has its own way to stop
+    """Start a process for `job`; the connection receives why it failed, or an empty text."""
+    context = multiprocessing.get_context("spawn")  # a fork would inherit the state of torch's threads
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_run_and_send, args=(job, threads, sender))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: the training handles SIGTERM itself
     process.start()
     signal.signal(signal.SIGINT, before)
-    tell.close()
-    return process, answer
+    sender.close()
+    return process, receiver
 
 
-def _attempt(job: Job, threads: int, tell: Connection) -> None:
+def _run_and_send(job: Job, threads: int, sender: Connection) -> None:
     import torch
 
     torch.set_num_threads(threads)
     try:
-        finish(job)
-        tell.send("")
+        run_job(job)
+        sender.send("")
     except (*FAILURES, Stopped) as error:
-        tell.send(str(error))
+        sender.send(str(error))
 
 
-def ray(jobs: Sequence[Job], report: Report, options: Options) -> None:
-    """Tasks of Ray, on its running cluster or on this machine; `options` are those of a task: num_cpus, num_gpus."""
-    engine = _need("ray")
+def run_on_ray(jobs: Sequence[Job], progress: GridProgress, options: Options) -> None:
+    """Run the jobs as Ray tasks, on a running cluster or on this machine.
+
+    Args:
+        jobs: The jobs.
+        progress: Told of each run that ends.
+        options: Options of a Ray task, such as num_cpus and num_gpus.
+    """
+    engine = _import("ray")
     if not engine.is_initialized():
         engine.init(log_to_driver=False)
-    task = engine.remote(**{"num_cpus": 1, "max_retries": 0, **options})(finish)
+    task = engine.remote(**{"num_cpus": 1, "max_retries": 0, **options})(run_job)
     names = {task.remote(job): job.name for job in jobs}
     waiting = list(names)
     while waiting:
         (done,), waiting = engine.wait(waiting, num_returns=1)
         try:
-            report.done(engine.get(done))
+            progress.done(engine.get(done))
         except engine.exceptions.RayTaskError as error:
-            report.fail(names[done], str(error.cause))
+            progress.fail(names[done], str(error.cause))
 
 
-def slurm(jobs: Sequence[Job], report: Report, options: Options) -> None:
-    """A job array of Slurm; `options` are submitit's: slurm_partition, gpus_per_node, timeout_min, ...
+def run_on_slurm(jobs: Sequence[Job], progress: GridProgress, options: Options) -> None:
+    """Run the jobs as a Slurm job array.
 
-    ``cluster=local`` makes a process of this machine out of every run, all at once, ``cluster=debug`` none at all.
+    Args:
+        jobs: The jobs.
+        progress: Told of each run that ends.
+        options: submitit's options, such as slurm_partition, gpus_per_node and timeout_min. ``cluster=local`` starts
+            a process of this machine for every run at once, ``cluster=debug`` runs them in this process.
     """
-    engine = _need("submitit")
+    engine = _import("submitit")
     cluster = options.pop("cluster", "slurm")
     if cluster == "slurm" and shutil.which("sbatch") is None:
-        raise ValueError("launcher slurm: no sbatch on this machine; accepted is local, or a machine of the cluster")
+        raise AutomixError("launcher slurm needs sbatch, which this machine does not have; use local")
     if not jobs:
         return
     executor = engine.AutoExecutor(folder=jobs[0].folder.parent / "submitit", cluster=cluster)
     executor.update_parameters(**{"name": "automix", "timeout_min": 24 * 60, **options})
-    submitted = executor.map_array(finish, jobs)
+    submitted = executor.map_array(run_job, jobs)
     names = {id(task): job.name for task, job in zip(submitted, jobs, strict=True)}
     for task in engine.helpers.as_completed(submitted, poll_frequency=2):
         error = task.exception()
-        report.done(names[id(task)]) if error is None else report.fail(names[id(task)], _cause(str(error)))
+        progress.done(names[id(task)]) if error is None else progress.fail(names[id(task)], _cause(str(error)))
 
 
 def _cause(trace: str) -> str:
-    """submitit tells a failure by its whole trace; what matters is the last error's line."""
+    """Take the line of the last error out of submitit's traceback."""
     errors = [line for line in trace.splitlines() if re.match(r"[\w.]+(Error|Exception|Stopped)\b", line)]
     return errors[-1] if errors else trace
 
 
-def _need(package: str) -> Any:
+def _import(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        raise ValueError(f"needs {package}: pip install {package}") from None
+        raise AutomixError(f"this launcher needs {package}: pip install {package}") from None
 
 
-LAUNCHERS: dict[str, Callable[[Sequence[Job], Report, Options], None]] = {"local": local, "ray": ray, "slurm": slurm}
+LAUNCHERS: dict[str, Callable[[Sequence[Job], GridProgress, Options], None]] = {
+    "local": run_local,
+    "ray": run_on_ray,
+    "slurm": run_on_slurm,
+}
+"""The launchers by name."""

@@ -1,6 +1,7 @@
-"""The methods, networks and datasets of the paper's tables, in our names."""
+"""Methods and networks that many of the paper's tables share."""
 
-from automix.studies.cells import Column, Row, Values
+from automix.studies.cells import Column, Row
+from automix.studies.settings import Values
 
 R18, R34, R50, R101 = "resnet18", "resnet34", "resnet50", "resnet101"
 RX50, RX101 = "resnext50_32x4d", "resnext101_32x4d"
@@ -27,13 +28,34 @@ METHODS = {
 }
 
 
-def rows(*names: str) -> tuple[Row, ...]:
+def method_rows(*names: str) -> tuple[Row, ...]:
+    """Select rows of `METHODS`.
+
+    Args:
+        *names: Names of methods.
+
+    Returns:
+        Their rows.
+    """
     return tuple(METHODS[name] for name in names)
 
 
 def column(
     name: str, title: str, data: str, model: str, recipe: str, *, measure: str = "top1", **values: object
 ) -> Column:
-    """A column from the settings that decide it; further `values` are settings that differ from the recipe's."""
+    """Make a column from its settings.
+
+    Args:
+        name: Its name for ``--columns``.
+        title: Its name in the table.
+        data: The dataset.
+        model: The network.
+        recipe: The recipe.
+        measure: See `Column`.
+        **values: Further settings, in place of the recipe's.
+
+    Returns:
+        The column.
+    """
     given: Values = {"data": data, "model": model, "recipe": recipe, **values}
     return Column(name, title, given, measure)

@@ -1,6 +1,5 @@
-"""From an experiment to the runs that it needs, each with a folder named by its content, and what they will cost."""
+"""The runs of an experiment, each with a folder named by its settings, and an estimate of their cost."""
 
-import functools
 import hashlib
 import json
 import re
@@ -11,14 +10,16 @@ from typing import Any
 
 import yaml
 
+from automix.core.errors import AutomixError
 from automix.core.validation import unknown_name
 from automix.data import DATASETS
 from automix.runs.config import TRIALS_DIFFER_IN, TrainConfig
-from automix.runs.recipes import find_recipe
-from automix.studies.cells import Cell, Experiment, Network, Values, merge
-from automix.studies.fairness import complete
+from automix.studies.cells import NETWORKS, Cell, Network
+from automix.studies.experiment import Experiment
+from automix.studies.settings import Values, cached_recipe, merge_values, with_recipe
 
-SUMMARY = "summary.json"  # a run that has it is finished
+SUMMARY = "summary.json"
+"""The file that a finished run has."""
 
 TRAINING_IMAGES = {
     "cifar10": 50_000,
@@ -34,14 +35,21 @@ TRAINING_IMAGES = {
 
 AUTOMIX_LAYER = 3  # its default
 
-DECIDED = ("seed", "out", "data_root", "recipe", "method")  # by the grid
+GRID_SETTINGS = ("seed", "out", "data_root", "recipe", "method")  # --set cannot change them
 
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where runs are, how many of each cell, and which settings differ from the experiment's."""
+    """How an experiment is run.
+
+    Attributes:
+        out: The folder of the runs.
+        trials: Runs of each cell, with seeds 0, 1, ...
+        data_root: The folder of the datasets; AUTOMIX_DATA or ./data if None.
+        changes: Settings that differ from the experiment's.
+    """
 
     out: Path
     trials: int
@@ -51,27 +59,36 @@ class Grid:
 
 @dataclass
 class Job:
-    """One run of a grid: its settings with the seed and the folder, and what is measured on it, by network."""
+    """One run of a grid.
+
+    Attributes:
+        values: All settings, with the seed and the folder.
+        evaluations: Evaluators to run, each with the network it runs on.
+        lams: Values of lam for a picture of mixed samples; no picture if empty.
+    """
 
     values: Values
-    wanted: set[tuple[str, Network]] = field(default_factory=set)  # evaluators
-    lams: tuple[float, ...] = ()  # of a picture of mixed samples
+    evaluations: set[tuple[str, Network]] = field(default_factory=set)
+    lams: tuple[float, ...] = ()
 
     @property
     def folder(self) -> Path:
+        """The run folder."""
         return Path(self.values["out"])
 
     @property
     def name(self) -> str:
+        """The name of the run folder."""
         return self.folder.name
 
     @property
-    def trained(self) -> bool:
+    def is_trained(self) -> bool:
+        """Whether the training is finished."""
         return (self.folder / SUMMARY).is_file()
 
     @property
     def images(self) -> int:
-        """In one epoch; 0 where the dataset's size is not known."""
+        """Training images in one epoch; 0 if the size of the dataset is not known."""
         values, known = self.values, DATASETS.get(self.values["data"])
         if known is None:
             return 0
@@ -81,16 +98,29 @@ class Job:
 
     @property
     def steps(self) -> int:
+        """Training steps of the run."""
         return self.values["epochs"] * (self.images // self.values["batch_size"])
 
 
 def select(experiment: Experiment, methods: Sequence[str] | None, columns: Sequence[str] | None) -> Experiment:
-    """The experiment with some of its rows and columns; names that are none get one line."""
-    for kind, given, accepted in (
+    """Select some rows and columns of an experiment.
+
+    Args:
+        experiment: The experiment.
+        methods: Names of rows; all if None.
+        columns: Names of columns; all if None.
+
+    Returns:
+        The smaller experiment. It has no reference row if that is not selected.
+
+    Raises:
+        AutomixError: If there is no row or column of a name.
+    """
+    for kind, names, accepted in (
         ("method", methods, [row.name for row in experiment.rows]),
         ("column", columns, [column.name for column in experiment.columns]),
     ):
-        for name in given or ():
+        for name in names or ():
             if name not in accepted:
                 raise unknown_name(f"{experiment.name}: {kind}", name, accepted)
     return replace(
@@ -107,39 +137,63 @@ def select(experiment: Experiment, methods: Sequence[str] | None, columns: Seque
 
 
 def read_changes(words: Iterable[str]) -> Values:
-    """NAME=VALUE words as settings of `automix train`; model_options.NAME=VALUE goes into the options."""
+    """Parse the words of ``--set``.
+
+    Args:
+        words: NAME=VALUE for settings of `automix train`, or model_options.NAME=VALUE.
+
+    Returns:
+        The settings.
+
+    Raises:
+        AutomixError: If a name is unknown or not free to change.
+    """
     changes: Values = {}
     for name, value in read_pairs(words, "--set").items():
         first, _, option = name.partition(".")
         if first not in TrainConfig.flat_names():
             raise unknown_name("setting", first, TrainConfig.flat_names())
-        if first in DECIDED:
-            raise ValueError(f"--set {name}: is decided by the grid; accepted are other settings")
+        if first in GRID_SETTINGS:
+            raise AutomixError(f"--set {name}: the grid decides {', '.join(GRID_SETTINGS)}; set something else")
         if bool(option) != first.endswith("_options"):
-            raise ValueError(f"--set {name}: accepted is NAME=VALUE, and for options model_options.NAME=VALUE")
-        changes = merge(changes, {first: {option: value}} if option else {first: value})
+            raise AutomixError(f"--set {name}: write NAME=VALUE, and for options model_options.NAME=VALUE")
+        changes = merge_values(changes, {first: {option: value}} if option else {first: value})
     return changes
 
 
 def read_pairs(words: Iterable[str], flag: str) -> dict[str, Any]:
-    """NAME=VALUE words; the values are read as YAML, as in a config file."""
+    """Parse NAME=VALUE words; values are YAML, as in a config file.
+
+    Args:
+        words: The words.
+        flag: The flag they belong to, for messages.
+
+    Returns:
+        The values by name.
+    """
     pairs = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not (name and equals):
-            raise ValueError(f"{flag} {word}: accepted is NAME=VALUE")
+            raise AutomixError(f"{flag} {word}: write NAME=VALUE")
         try:
-            # 1e-3 is a number for everybody but YAML
+            # YAML reads 1e-3 as a string
             pairs[name.replace("-", "_")] = float(text) if EXPONENT.fullmatch(text) else yaml.safe_load(text)
         except yaml.YAMLError:
-            raise ValueError(
-                f"{flag} {word}: the value cannot be read; accepted is YAML, such as 2 or [1, 2]"
-            ) from None
+            raise AutomixError(f"{flag} {word}: the value must be YAML, such as 2 or [1, 2]") from None
     return pairs
 
 
-def plan(experiment: Experiment, grid: Grid) -> list[Job]:
-    """The runs of all cells, each once; first all of seed 0, so that a whole table comes early."""
+def plan_jobs(experiment: Experiment, grid: Grid) -> list[Job]:
+    """List the runs of all cells, each once, seed 0 of all cells first.
+
+    Args:
+        experiment: The experiment.
+        grid: How it is run.
+
+    Returns:
+        The jobs.
+    """
     jobs: dict[str, Job] = {}
     measures = {column.name: column.measure for column in experiment.columns}
     for seed in range(grid.trials):
@@ -147,44 +201,73 @@ def plan(experiment: Experiment, grid: Grid) -> list[Job]:
             for network, folder, values in runs_of(cell, seed, grid):
                 job = jobs.setdefault(folder.name, Job(values))
                 job.lams = experiment.lams
-                job.wanted |= {(name, network) for name in experiment.evaluators}
+                job.evaluations |= {(name, network) for name in experiment.evaluators}
                 if (evaluator := evaluator_of(measures[cell.column])) is not None:
-                    job.wanted.add((evaluator, network))
+                    job.evaluations.add((evaluator, network))
     return list(jobs.values())
 
 
 def runs_of(cell: Cell, seed: int, grid: Grid) -> list[tuple[Network, Path, Values]]:
-    """For each network of the cell that can be trained, the run's folder and all its settings."""
-    found = []
-    networks: tuple[Network, ...] = ("student", "teacher")
-    for network in networks:
+    """List the runs behind a cell.
+
+    Args:
+        cell: The cell.
+        seed: The seed of the trial.
+        grid: How the experiment is run.
+
+    Returns:
+        For each network that can be trained: the network, the run folder and all settings.
+    """
+    runs = []
+    for network in NETWORKS:
         if (source := cell.source(network)) is not None:
-            values = all_settings(merge(source.values, grid.changes))
+            values = all_settings(merge_values(source.values, grid.changes))
             values |= {"seed": seed, "data_root": grid.data_root}
             values["out"] = str(grid.out / folder_name(values))
-            found.append((source.network, Path(values["out"]), values))
-    return found
+            runs.append((source.network, Path(values["out"]), values))
+    return runs
 
 
 def evaluator_of(measure: str) -> str | None:
-    """The evaluator behind a column's measure, where it takes one."""
+    """Name the evaluator behind a column's measure.
+
+    Args:
+        measure: See `Column`.
+
+    Returns:
+        The evaluator, or None if the measure needs none.
+    """
     name, slash, _ = measure.partition("/")
     return name if slash and name != "detect" else None
 
 
 def all_settings(values: Values) -> Values:
-    """Every field of TrainConfig, flat, without any check: whether the data is there does not matter yet."""
+    """List every field of a TrainConfig without checking it: the data need not be there.
+
+    Args:
+        values: The settings that are given.
+
+    Returns:
+        All settings, flat, without those that the recipe implies for the method anyway.
+    """
     own = {
         item.name: item.default if item.default_factory is MISSING else item.default_factory()
         for item in fields(TrainConfig)
         if item.name not in ("settings", "data")
     }
-    return plainly({**own, **complete(values)})
+    return drop_implied({**own, **with_recipe(values)})
 
 
-def plainly(values: Values) -> Values:
-    """Without what is spelled out and would hold anyway, so that one run has one name in every experiment."""
-    recipe = _recipe(values["recipe"])
+def drop_implied(values: Values) -> Values:
+    """Drop settings that equal what holds without them, so that a run has one name in all experiments.
+
+    Args:
+        values: All settings, flat.
+
+    Returns:
+        The settings without explicit method options, alpha and layer that the recipe or the method has anyway.
+    """
+    recipe = cached_recipe(values["recipe"])
     implied: Values = {"layer": AUTOMIX_LAYER} if values["method"] == "automix" else {}
     implied |= recipe.options_for(values["method"], values["model"], values["data"])
     given = values["method_options"].items()
@@ -193,11 +276,15 @@ def plainly(values: Values) -> Values:
     return {**values, "method_options": kept, **dropped}
 
 
-_recipe = functools.cache(find_recipe)  # which checks all its fields
-
-
 def folder_name(values: Values) -> str:
-    """DATA-MODEL-METHOD, a hash of all settings that decide the run, and the seed."""
+    """Name a run folder by its settings.
+
+    Args:
+        values: All settings, flat.
+
+    Returns:
+        DATA-MODEL-METHOD-HASH-SEED; the hash is over all settings that decide the run.
+    """
     deciding = {name: value for name, value in values.items() if name not in TRIALS_DIFFER_IN}
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     words = (Path(values["data"]).name, values["model"].partition(".")[0], values["method"])
@@ -206,21 +293,41 @@ def folder_name(values: Values) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a grid takes; `seconds` of what is left, where runs like them have been timed."""
+    """The cost of a grid.
+
+    Attributes:
+        cells: Cells that can be trained.
+        runs: Runs of all cells.
+        finished: Runs that are finished.
+        steps: Steps of the runs that are left.
+        images: Training images of the runs that are left.
+        unknown: Runs left on data of unknown size.
+        seconds: Estimated time of the runs left that are like a finished one.
+        untimed: Runs left that are like no finished one.
+    """
 
     cells: int
     runs: int
     finished: int
     steps: int
     images: int
-    unknown: int  # runs on data of unknown size
+    unknown: int
     seconds: float
-    untimed: int  # runs left for which no rate is known
+    untimed: int
 
 
-def cost(experiment: Experiment, jobs: Sequence[Job]) -> Cost:
-    left, timed = [job for job in jobs if not job.trained], rates(jobs)
-    times = [estimate(job, timed) for job in left]
+def estimate_cost(experiment: Experiment, jobs: Sequence[Job]) -> Cost:
+    """Estimate the cost of what is left of a grid.
+
+    Args:
+        experiment: The experiment.
+        jobs: Its runs.
+
+    Returns:
+        The cost.
+    """
+    left, timed = [job for job in jobs if not job.is_trained], step_times(jobs)
+    times = [estimate_seconds(job, timed) for job in left]
     return Cost(
         cells=sum(cell.student is not None or cell.teacher is not None for cell in experiment.cells),
         runs=len(jobs),
@@ -233,22 +340,37 @@ def cost(experiment: Experiment, jobs: Sequence[Job]) -> Cost:
     )
 
 
-Rates = list[tuple[Job, float]]
+StepTimes = list[tuple[Job, float]]
 
 
-def rates(jobs: Iterable[Job]) -> Rates:
-    """The finished jobs and the seconds that each took for a step."""
-    return [(job, _seconds(job.folder) / job.steps) for job in jobs if job.trained and job.steps]
+def step_times(jobs: Iterable[Job]) -> StepTimes:
+    """List the finished jobs with their seconds per step.
+
+    Args:
+        jobs: Jobs, finished or not.
+
+    Returns:
+        The finished ones, each with its seconds per step.
+    """
+    return [(job, _seconds(job.folder) / job.steps) for job in jobs if job.is_trained and job.steps]
 
 
-def estimate(job: Job, timed: Rates) -> float | None:
-    """Seconds that `job` will take by finished ones of the same network and data, of the same method if there are."""
+def estimate_seconds(job: Job, timed: StepTimes) -> float | None:
+    """Estimate the time of a job from finished jobs of the same network and data, and the same method if possible.
+
+    Args:
+        job: The job.
+        timed: From `step_times`.
+
+    Returns:
+        Seconds, or None if no finished job is like it.
+    """
     alike: dict[bool, list[float]] = {True: [], False: []}
     for other, rate in timed:
         if all(other.values[name] == job.values[name] for name in ("data", "model", "model_options", "train_size")):
             alike[other.values["method"] == job.values["method"]].append(rate)
-    found = alike[True] or alike[False]
-    return sum(found) / len(found) * job.steps if found else None
+    known = alike[True] or alike[False]
+    return sum(known) / len(known) * job.steps if known else None
 
 
 def _seconds(folder: Path) -> float:

@@ -1,4 +1,4 @@
-"""What a person sees of a grid: a line for each run that ends and, on a terminal, the bar of the one under way."""
+"""The progress of a grid: a line for each run that ends and, on a terminal, a bar for the current one."""
 
 import time
 from collections.abc import Sequence
@@ -9,13 +9,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column as BarPart
 
-from automix.studies.plan import Job, estimate, rates
+from automix.studies.plan import Job, estimate_seconds, step_times
 from automix.training.display import Silent
 from automix.training.run import Run
 
 
-class Report:
-    """Tells of runs that begin, end or fail, with the time left as far as finished runs tell it."""
+class GridProgress:
+    """Prints a line for each run that ends or fails, with the estimated time left.
+
+    Args:
+        jobs: All runs of the grid.
+        left: The runs that are not finished.
+        console: Where lines are printed.
+    """
 
     def __init__(self, jobs: Sequence[Job], left: Sequence[Job], console: Console) -> None:
         self.jobs, self.console = jobs, console
@@ -25,24 +31,36 @@ class Report:
         self.since = time.monotonic()
 
     def done(self, name: str) -> None:
+        """Report a finished run.
+
+        Args:
+            name: The name of its folder.
+        """
         del self.left[name]
         self.console.print(f"{self.count}  {name}  {self.time_left()}", markup=False)
 
     def fail(self, name: str, reason: str) -> None:
+        """Report a failed run.
+
+        Args:
+            name: The name of its folder.
+            reason: The message of the error.
+        """
         del self.left[name]
         self.failed[name] = " ".join(reason.split())[:300]
         self.console.print(f"{self.count}  {name} FAILED: {self.failed[name]}", markup=False, style="red")
 
     @property
     def count(self) -> str:
+        """Runs that ended and all runs, as [3/12]."""
         return f"[{self.total - len(self.left)}/{self.total}]"
 
     def time_left(self) -> str:
-        """By runs of the same network and data, one at a time; for others nothing is known yet."""
+        """Estimate the time left, one run at a time, from finished runs of the same network and data."""
         if not self.left:
             return f"all done in {_clock(time.monotonic() - self.since)}"
-        timed = rates(self.jobs)
-        times = [estimate(job, timed) for job in self.left.values()]
+        timed = step_times(self.jobs)
+        times = [estimate_seconds(job, timed) for job in self.left.values()]
         known = [seconds for seconds in times if seconds is not None]
         untimed = len(times) - len(known)
         words = [f"about {_clock(sum(known))} left"] if known else []
@@ -50,19 +68,24 @@ class Report:
         return ", ".join(words)
 
 
-class OneRun(Silent):
-    """The bar of the run that is under way, for a terminal; it goes away when the run ends."""
+class RunBar(Silent):
+    """A bar for the current run on a terminal; it disappears when the run ends.
 
-    def __init__(self, report: Report, job: Job) -> None:
+    Args:
+        progress: The progress of the grid.
+        job: The run.
+    """
+
+    def __init__(self, progress: GridProgress, job: Job) -> None:
         self.bar = Progress(
-            TextColumn(f"{report.count} {job.name}", markup=False, table_column=BarPart(no_wrap=True, ratio=1)),
+            TextColumn(f"{progress.count} {job.name}", markup=False, table_column=BarPart(no_wrap=True, ratio=1)),
             MofNCompleteColumn(table_column=BarPart(no_wrap=True)),
             BarColumn(bar_width=10),
             TextColumn("{task.fields[left]}", table_column=BarPart(no_wrap=True)),
-            console=report.console,
+            console=progress.console,
             transient=True,
             expand=True,
-            disable=not report.console.is_terminal,
+            disable=not progress.console.is_terminal,
         )
 
     def begin(self, run: Run) -> None:
@@ -78,7 +101,7 @@ class OneRun(Silent):
         self.bar.stop()
 
     def close(self) -> None:
-        self.bar.stop()  # or the cursor stays hidden
+        self.bar.stop()  # otherwise the cursor stays hidden
 
 
 def _clock(seconds: float) -> str:

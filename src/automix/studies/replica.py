@@ -8,8 +8,10 @@ Mixup reached 55.9 % on as many images of CIFAR in batches of 32, and 49.1 % in 
 from automix.methods.automix.settings import AutoMixSettings
 from automix.runs.recipes.alphas import paper_alpha
 from automix.studies.ablations import MIX_BLOCK_ROWS, PIPELINE_METHODS, PIPELINE_ROWS, form, pipeline_cell
-from automix.studies.cells import Column, Experiment, Row, Values, make_cells
+from automix.studies.cells import Column, Row, make_cells
+from automix.studies.experiment import Experiment
 from automix.studies.names import METHODS
+from automix.studies.settings import Values
 
 NARROW: Values = {"model": "resnet18", "model_options": {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128]}}
 CIFAR_CUT: Values = {

@@ -1,4 +1,4 @@
-"""What the finished runs of an experiment say, beside what the paper says."""
+"""The results of an experiment's finished runs, beside the paper's numbers."""
 
 import json
 import math
@@ -7,107 +7,154 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automix.runs.protocol import Trials, median_of_last, over_trials
-from automix.studies.cells import Cell, Column, Experiment, Network
+from automix.studies.cells import NETWORKS, Cell, Column, Network
 from automix.studies.differences import Difference, paired_difference
+from automix.studies.experiment import Experiment
 from automix.studies.plan import SUMMARY, Grid, runs_of
-from automix.studies.work import results_folder
-
-NETWORKS: tuple[Network, ...] = ("student", "teacher")
+from automix.studies.run_job import results_folder
 
 
 @dataclass(frozen=True)
-class Number:
-    """One number per seed, and the folders that they come from."""
+class Result:
+    """The numbers of one network in a cell.
+
+    Attributes:
+        by_seed: One number per seed.
+        epochs: Epochs in the median of each trial.
+        folders: Names of the run folders.
+    """
 
     by_seed: dict[int, float] = field(default_factory=dict)
-    epochs: int = 0  # in the median of each trial
+    epochs: int = 0
     folders: tuple[str, ...] = ()
 
     @property
     def trials(self) -> Trials | None:
+        """Mean and standard deviation over the seeds; None if there are no numbers."""
         values = [self.by_seed[seed] for seed in sorted(self.by_seed)]
         return over_trials(values, self.epochs) if values else None
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row in a column. `difference` is the reference row's number minus this one, of the networks `compared`."""
+class ResultRow:
+    """A row of a table of results.
+
+    Attributes:
+        row: Name of the row.
+        title: Its name in the table.
+        paper: The paper's number, or None.
+        paper_network: The network that the paper's number belongs to.
+        results: The results of each network.
+        difference: The reference row's number minus this one, or None.
+        compared: Which networks the difference compares.
+        notes: Remarks on this row.
+    """
 
     row: str
     title: str
     paper: float | None
-    about: Network
-    numbers: dict[Network, Number]
+    paper_network: Network
+    results: dict[Network, Result]
     difference: Difference | None = None
     compared: str = ""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Block:
-    """A column of the paper's table, a line for each row."""
+class ResultTable:
+    """The results of one column.
+
+    Attributes:
+        column: The column.
+        rows: Its rows.
+    """
 
     column: Column
-    lines: tuple[Line, ...]
+    rows: tuple[ResultRow, ...]
 
 
-def collect(experiment: Experiment, grid: Grid) -> list[Block]:
-    """All columns with what is finished; an unfinished run has no number."""
-    return [Block(column, _lines(experiment, column, grid)) for column in experiment.columns]
+def collect(experiment: Experiment, grid: Grid) -> list[ResultTable]:
+    """Read the results of all finished runs.
+
+    Args:
+        experiment: The experiment.
+        grid: How it was run.
+
+    Returns:
+        A table for each column; an unfinished run has no number.
+    """
+    return [ResultTable(column, _collect_rows(experiment, column, grid)) for column in experiment.columns]
 
 
-def precisions(blocks: Sequence[Block], out: Path) -> list[str]:
-    """In which the runs behind the numbers were computed, as they say themselves; bf16 and float32 do not repeat."""
-    folders = {folder for block in blocks for line in block.lines for number in line.numbers.values()
-               for folder in number.folders}  # fmt: skip
+def precisions(tables: Sequence[ResultTable], out: Path) -> list[str]:
+    """List the precisions in which the runs were computed; bf16 and float32 do not give the same numbers.
+
+    Args:
+        tables: From `collect`.
+        out: The folder of the runs.
+
+    Returns:
+        The precisions that the runs' summaries name.
+    """
+    folders = {folder for table in tables for row in table.rows for result in row.results.values()
+               for folder in result.folders}  # fmt: skip
     summaries = [json.loads((out / folder / SUMMARY).read_text(encoding="utf-8")) for folder in sorted(folders)]
     return sorted({summary["precision"] for summary in summaries if "precision" in summary})
 
 
-def _lines(experiment: Experiment, column: Column, grid: Grid) -> tuple[Line, ...]:
+def _collect_rows(experiment: Experiment, column: Column, grid: Grid) -> tuple[ResultRow, ...]:
     titles = {row.name: row.title for row in experiment.rows}
     cells = [cell for cell in experiment.cells if cell.column == column.name]
-    found = {cell.row: {network: _number(cell, column, network, grid) for network in NETWORKS} for cell in cells}
+    results = {cell.row: {network: _read_result(cell, column, network, grid) for network in NETWORKS} for cell in cells}
     reference = experiment.cell(experiment.reference, column.name) if experiment.reference else None
-    lines = []
+    rows = []
     for cell in cells:
         difference, compared = None, ""
         if reference is not None and cell is not reference:
-            difference, compared = _compare(reference, cell, found)
+            difference, compared = _compare(reference, cell, results)
         notes = (*([cell.note] if cell.note else []), *_detect_commands(cell, column, grid))
-        lines.append(
-            Line(cell.row, titles[cell.row], cell.paper, cell.about, found[cell.row], difference, compared, notes)
-        )
-    return tuple(lines)
+        title, network = titles[cell.row], cell.paper_network
+        rows.append(ResultRow(cell.row, title, cell.paper, network, results[cell.row], difference, compared, notes))
+    return tuple(rows)
 
 
-def _compare(reference: Cell, cell: Cell, found: dict[str, dict[Network, Number]]) -> tuple[Difference | None, str]:
-    """Teachers if both have one, else students; only where rows differ in just that, the one that each has."""
-    ours, theirs = found[reference.row], found[cell.row]
+def _compare(reference: Cell, cell: Cell, results: dict[str, dict[Network, Result]]) -> tuple[Difference | None, str]:
+    """Compare teachers if both rows have one, else students, else the network that each has."""
+    ours, theirs = results[reference.row], results[cell.row]
     for network in ("teacher", "student"):
         if reference.source(network) is not None and cell.source(network) is not None:
             return paired_difference(ours[network].by_seed, theirs[network].by_seed), f"{network}s"
-    difference = paired_difference(ours[reference.about].by_seed, theirs[cell.about].by_seed)
-    return difference, f"its {reference.about} with this {cell.about}"
+    difference = paired_difference(ours[reference.paper_network].by_seed, theirs[cell.paper_network].by_seed)
+    return difference, f"its {reference.paper_network} with this {cell.paper_network}"
 
 
-def _number(cell: Cell, column: Column, network: Network, grid: Grid) -> Number:
+def _read_result(cell: Cell, column: Column, network: Network, grid: Grid) -> Result:
     source = cell.source(network)
     if source is None:
-        return Number()
+        return Result()
     by_seed, epochs, folders = {}, 0, []
     for seed in range(grid.trials):
         runs = runs_of(cell, seed, grid)
         folder = next(folder for side, folder, values in runs if side == network)
-        found = read_value(folder, column.measure, source.network, source.values["method"])
-        if found is not None:
-            by_seed[seed], epochs = found
+        value = read_value(folder, column.measure, source.network, source.values["method"])
+        if value is not None:
+            by_seed[seed], epochs = value
             folders.append(folder.name)
-    return Number(by_seed, epochs, tuple(folders))
+    return Result(by_seed, epochs, tuple(folders))
 
 
 def read_value(run: Path, measure: str, network: Network, method: str) -> tuple[float, int] | None:
-    """The number that `measure` names, and how many epochs are in it; None where it is not there (yet)."""
+    """Read a number of a run.
+
+    Args:
+        run: The run folder.
+        measure: See `Column`; ``{method}`` in it stands for the method.
+        network: ``"student"`` or ``"teacher"``.
+        method: The method of the run.
+
+    Returns:
+        The number and how many epochs are in it, or None if it is not there yet.
+    """
     if not (run / SUMMARY).is_file():
         return None
     if measure == "top1":
@@ -120,35 +167,52 @@ def read_value(run: Path, measure: str, network: Network, method: str) -> tuple[
     if first == "detect":
         path, name = detector_folder(run, rest[0]) / "results.json", rest[1]
         return (float(json.loads(path.read_text(encoding="utf-8"))[name]), 1) if path.is_file() else None
-    return _evaluated(run, network, first, rest[0].format(method=method))
+    return _read_evaluation(run, network, first, rest[0].format(method=method))
 
 
-def _evaluated(run: Path, network: Network, evaluator: str, names: str) -> tuple[float, int] | None:
+def _read_evaluation(run: Path, network: Network, evaluator: str, names: str) -> tuple[float, int] | None:
     from automix.evaluation.suite import read_results
 
     entry = read_results(results_folder(run, network)).get(evaluator)
     values = entry["values"] if entry else {}
-    wanted = names.split("+")
-    return (sum(values[name] for name in wanted), 1) if all(name in values for name in wanted) else None
+    parts = names.split("+")
+    return (sum(values[name] for name in parts), 1) if all(name in values for name in parts) else None
 
 
 def top1_by_epoch(run: Path, network: Network) -> dict[int, float]:
-    """The accuracies of one network of a finished run."""
-    found = {}
+    """Read the accuracies of one network of a run.
+
+    Args:
+        run: The run folder.
+        network: ``"student"`` or ``"teacher"``.
+
+    Returns:
+        Top-1 accuracies in percent by epoch.
+    """
+    accuracies = {}
     for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         value = record.get(f"{network}_top1") if record["kind"] == "epoch" else None
         if value is not None and math.isfinite(value):
-            found[record["epoch"]] = value
-    return found
+            accuracies[record["epoch"]] = value
+    return accuracies
 
 
 def detector_folder(run: Path, data: str) -> Path:
+    """Locate the detector that was fine-tuned on a run.
+
+    Args:
+        run: The run folder.
+        data: The detection dataset.
+
+    Returns:
+        The detector's run folder.
+    """
     return run / f"detect-{data}"
 
 
 def _detect_commands(cell: Cell, column: Column, grid: Grid) -> list[str]:
-    """How to get the numbers of a column that is about detectors, for every run that is there and has none."""
+    """List the commands that fine-tune the missing detectors of a detection column."""
     first, _, rest = column.measure.partition("/")
     if first != "detect":
         return []

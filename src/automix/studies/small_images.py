@@ -1,7 +1,8 @@
 """The paper's tables on CIFAR and Tiny-ImageNet: Table 1, 6 (robustness), and the appendix's 13 and 14 (epochs)."""
 
-from automix.studies.cells import Column, Experiment, make_cells
-from automix.studies.names import R18, RX50, WRN, column, rows
+from automix.studies.cells import Column, make_cells
+from automix.studies.experiment import Experiment
+from automix.studies.names import R18, RX50, WRN, column, method_rows
 
 TABLE1_COLUMNS = (
     column("cifar10-r18", "CIFAR-10, R-18", "cifar10", R18, "cifar"),
@@ -28,9 +29,9 @@ TABLE1 = Experiment(
     name="table1",
     title="top-1 on CIFAR-10/100 and Tiny-ImageNet",
     source="tab:cls_cifar_tiny",
-    rows=rows(*TABLE1_PAPER),
+    rows=method_rows(*TABLE1_PAPER),
     columns=TABLE1_COLUMNS,
-    cells=make_cells(rows(*TABLE1_PAPER), TABLE1_COLUMNS, TABLE1_PAPER),
+    cells=make_cells(method_rows(*TABLE1_PAPER), TABLE1_COLUMNS, TABLE1_PAPER),
 )
 
 _ROBUST = {"data": "cifar100", "model": RX50, "recipe": "cifar", "epochs": 400}
@@ -51,9 +52,9 @@ TABLE6 = Experiment(
     name="table6",
     title="robustness: corruptions and FGSM, CIFAR-100",
     source="tab:cifar_c",
-    rows=rows(*TABLE6_PAPER),
+    rows=method_rows(*TABLE6_PAPER),
     columns=TABLE6_COLUMNS,
-    cells=make_cells(rows(*TABLE6_PAPER), TABLE6_COLUMNS, TABLE6_PAPER),
+    cells=make_cells(method_rows(*TABLE6_PAPER), TABLE6_COLUMNS, TABLE6_PAPER),
     notes=(
         "the paper's clean numbers are not those of its Table 14, same setting: MixUp 82.54, CutMix 78.52, "
         "PuzzleMix 82.84, AutoMix 83.32 there",
@@ -87,9 +88,9 @@ TABLE13 = Experiment(
     name="table13",
     title="top-1 on CIFAR-10, 200 to 1,200 epochs",
     source="tab:app_cifar10_r18_rx50",
-    rows=rows(*TABLE13_PAPER),
+    rows=method_rows(*TABLE13_PAPER),
     columns=_by_epochs("cifar10"),
-    cells=make_cells(rows(*TABLE13_PAPER), _by_epochs("cifar10"), TABLE13_PAPER),
+    cells=make_cells(method_rows(*TABLE13_PAPER), _by_epochs("cifar10"), TABLE13_PAPER),
 )
 
 TABLE14_PAPER = {
@@ -108,7 +109,7 @@ TABLE14 = Experiment(
     name="table14",
     title="top-1 on CIFAR-100, 200 to 1,200 epochs",
     source="tab:app_cifar100_r18_rx50",
-    rows=rows(*TABLE14_PAPER),
+    rows=method_rows(*TABLE14_PAPER),
     columns=_by_epochs("cifar100"),
-    cells=make_cells(rows(*TABLE14_PAPER), _by_epochs("cifar100"), TABLE14_PAPER),
+    cells=make_cells(method_rows(*TABLE14_PAPER), _by_epochs("cifar100"), TABLE14_PAPER),
 )

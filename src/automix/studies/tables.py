@@ -1,4 +1,4 @@
-"""An experiment's results as Markdown, as JSON, and on a terminal of 80 columns."""
+"""Results as Markdown, as JSON, and on a terminal of 80 columns."""
 
 import json
 import os
@@ -12,208 +12,267 @@ from rich.console import Console
 from rich.table import Table
 
 from automix._version import __version__
-from automix.core.files import write_atomically
 from automix.runs.protocol import LAST
-from automix.studies.cells import OF_THE_RUN, Experiment, Network
-from automix.studies.results import NETWORKS, Block, Line, Number
+from automix.studies.cells import NETWORKS, RUN_MEASURES, Network
+from automix.studies.experiment import Experiment
+from automix.studies.results import Result, ResultRow, ResultTable
 
 PAPER = "paper"
 RUN = "measured"  # of a run, not of one of its networks
 
 
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
 # --- Markdown
 
 
-def as_markdown(experiment: Experiment, blocks: Sequence[Block], facts: dict[str, str], plot: str = "") -> str:
-    """The whole page; `plot` is the name of the file with the experiment's picture, if there is one."""
+def as_markdown(experiment: Experiment, tables: Sequence[ResultTable], facts: dict[str, str], plot: str = "") -> str:
+    """Write the results as a Markdown page.
+
+    Args:
+        experiment: The experiment.
+        tables: Its results.
+        facts: Lines at the top, by name.
+        plot: File name of the experiment's picture, if there is one.
+
+    Returns:
+        The page.
+    """
     lines = [f"# {experiment.name}: {experiment.title}", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
-    lines += [f"- {note}" for note in remarks(experiment, blocks)]
+    lines += [f"- {note}" for note in remarks(experiment, tables)]
     lines += ["", f"![the results as a picture]({plot})"] if plot else []
-    for block in blocks:
-        header, *rows = table_of(experiment, block, bold="**{}**")
+    for table in tables:
+        header, *rows = table_cells(experiment, table, bold="**{}**")
         if not rows:
             continue
-        lines += ["", f"## {block.column.title}", ""]
+        lines += ["", f"## {table.column.title}", ""]
         lines += [f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
         lines += [f"| {' | '.join(row)} |" for row in rows]
-    lines += _pictures(experiment, blocks)
+    lines += _pictures(experiment, tables)
     return "\n".join(lines) + "\n"
 
 
-def _pictures(experiment: Experiment, blocks: Sequence[Block]) -> list[str]:
-    """The pictures of each row's first run."""
+def _pictures(experiment: Experiment, tables: Sequence[ResultTable]) -> list[str]:
+    """Show the pictures of each row's first run."""
     lines = []
-    seen = set()
-    for line in (line for block in blocks for line in block.lines):
+    shown = set()
+    for row in (row for table in tables for row in table.rows):
         for name in experiment.pictures:
-            for network in (line.about, *NETWORKS):
-                folder = next(iter(line.numbers[network].folders), None)
-                if folder is not None and (line.row, name) not in seen:
-                    seen.add((line.row, name))
-                    lines += ["", f"![{line.title}]({folder}/{name})", "", f"{line.title}: {name}"]
+            for network in (row.paper_network, *NETWORKS):
+                folder = next(iter(row.results[network].folders), None)
+                if folder is not None and (row.row, name) not in shown:
+                    shown.add((row.row, name))
+                    lines += ["", f"![{row.title}]({folder}/{name})", "", f"{row.title}: {name}"]
     return ["", "## Pictures", *lines] if lines else []
 
 
 # --- on a terminal
 
 
-def print_blocks(experiment: Experiment, blocks: Sequence[Block], console: Console) -> None:
-    for block in blocks:
-        header, *rows = table_of(experiment, block, bold="[bold]{}[/]")
+def print_tables(experiment: Experiment, tables: Sequence[ResultTable], console: Console) -> None:
+    """Print the results.
+
+    Args:
+        experiment: The experiment.
+        tables: Its results.
+        console: Where they are printed.
+    """
+    for table in tables:
+        header, *rows = table_cells(experiment, table, bold="[bold]{}[/]")
         if not rows:
             continue
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1), title=block.column.title)
-        table.title_justify, table.title_style = "left", "bold underline"
+        grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1), title=table.column.title)
+        grid.title_justify, grid.title_style = "left", "bold underline"
         for name in header:
             is_number = name in (PAPER, RUN, *NETWORKS)
-            table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+            grid.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
         for row in rows:
-            table.add_row(*(cell.replace("+- ", "+-") for cell in row))
-        console.print(table, "")
-    for remark in remarks(experiment, blocks):
+            grid.add_row(*(cell.replace("+- ", "+-") for cell in row))
+        console.print(grid, "")
+    for remark in remarks(experiment, tables):
         console.print(f"- {remark}", markup=False)
 
 
 # --- words and numbers
 
 
-def table_of(experiment: Experiment, block: Block, bold: str) -> list[list[str]]:
-    """The header, then a line for each row; without columns and rows in which nothing stands.
+def table_cells(experiment: Experiment, table: ResultTable, bold: str) -> list[list[str]]:
+    """Format a table as text. Empty rows and columns are left out.
 
-    Such are the paper's column in experiments of ours, and what is not finished there.
+    Args:
+        experiment: The experiment.
+        table: The results of a column.
+        bold: How to mark the number that belongs to the paper's, such as ``"**{}**"``.
+
+    Returns:
+        The header, then the cells of each row.
     """
-    networks = [RUN if block.column.measure.startswith(OF_THE_RUN) else network for network in NETWORKS]
-    header = ["method", PAPER, *networks, *([minus(experiment)] if experiment.reference else [])]
-    rows = [row for row in (_cells(experiment, line, bold) for line in block.lines) if any(row[1:])]
+    networks = [RUN if table.column.measure.startswith(RUN_MEASURES) else network for network in NETWORKS]
+    header = ["method", PAPER, *networks, *([difference_title(experiment)] if experiment.reference else [])]
+    rows = [cells for cells in (_row_cells(experiment, row, bold) for row in table.rows) if any(cells[1:])]
     kept = [place for place in range(len(header)) if any(row[place] for row in rows)]
     return [[row[place] for place in kept] for row in (header, *rows)]
 
 
-def _cells(experiment: Experiment, line: Line, bold: str) -> list[str]:
-    numbers = [show(line.numbers[network]) for network in NETWORKS]
-    place = NETWORKS.index(line.about)
-    if line.paper is not None and numbers[place]:  # the number to compare with the paper's
+def _row_cells(experiment: Experiment, row: ResultRow, bold: str) -> list[str]:
+    numbers = [format_result(row.results[network]) for network in NETWORKS]
+    place = NETWORKS.index(row.paper_network)
+    if row.paper is not None and numbers[place]:  # the number to compare with the paper's
         numbers[place] = bold.format(numbers[place])
-    compared = [str(line.difference or "")] if experiment.reference else []
-    return [line.title, show_paper(line.paper), *numbers, *compared]
+    compared = [str(row.difference or "")] if experiment.reference else []
+    return [row.title, _format_paper(row.paper), *numbers, *compared]
 
 
-def minus(experiment: Experiment) -> str:
+def difference_title(experiment: Experiment) -> str:
+    """Name the column of differences.
+
+    Args:
+        experiment: An experiment with a reference row.
+
+    Returns:
+        Its title.
+    """
     title = next((row.title for row in experiment.rows if row.name == experiment.reference), experiment.reference)
     return f"{title} minus it"
 
 
-def show(number: Number) -> str:
-    """Mean +- standard deviation; a single trial has none."""
-    trials = number.trials
+def format_result(result: Result) -> str:
+    """Format a result as mean +- standard deviation.
+
+    Args:
+        result: The numbers of a cell.
+
+    Returns:
+        The text; empty without numbers, the mean alone for a single trial.
+    """
+    trials = result.trials
     if trials is None:
         return ""
     return f"{trials.mean:.2f}" if trials.std is None else f"{trials.mean:.2f} +- {trials.std:.2f}"
 
 
-def show_paper(value: float | None) -> str:
+def _format_paper(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def remarks(experiment: Experiment, blocks: Sequence[Block]) -> list[str]:
-    """What a reader of the tables must know."""
-    numbers = [line.numbers[network] for block in blocks for line in block.lines for network in NETWORKS]
-    counts = sorted({len(number.by_seed) for number in numbers if number.by_seed})
+def remarks(experiment: Experiment, tables: Sequence[ResultTable]) -> list[str]:
+    """List the remarks that readers of the tables need.
+
+    Args:
+        experiment: The experiment.
+        tables: Its results.
+
+    Returns:
+        One sentence each.
+    """
+    results = [row.results[network] for table in tables for row in table.rows for network in NETWORKS]
+    counts = sorted({len(result.by_seed) for result in results if result.by_seed})
     said = []
     if counts:
         trials = " to ".join(str(count) for count in ([counts[0]] if len(counts) == 1 else [counts[0], counts[-1]]))
         said.append(f"mean +- standard deviation over trials ({trials}); top-1 of a trial is the median of its last "
-                    f"{LAST} epochs{_measured(blocks)}")  # fmt: skip
-        bold = "; bold: what the paper's number is about"
-        known = any(line.paper is not None for block in blocks for line in block.lines)
+                    f"{LAST} epochs{_epochs_measured(tables)}")  # fmt: skip
+        bold = "; bold: to be compared with the paper's number"
+        known = any(row.paper is not None for table in tables for row in table.rows)
         said.append(f"student: without EMA; teacher: with EMA, as AutoMix deploys it{bold if known else ''}")
-    if experiment.reference and any(line.difference for block in blocks for line in block.lines):
-        said.append(f"{minus(experiment)}: paired by seed, 95 % confidence; {_compared(blocks)}")
+    if experiment.reference and any(row.difference for table in tables for row in table.rows):
+        said.append(f"{difference_title(experiment)}: paired by seed, 95 % confidence; {_compared(tables)}")
     said += experiment.notes
     official = [row.title for row in experiment.rows if row.official]
     if official:
         said.append(f"the paper's numbers of {', '.join(official)} come from the methods' official code")
-    for block in blocks:
-        said += [f"{block.column.title}, {line.title}: {note}" for line in block.lines for note in line.notes]
+    for table in tables:
+        said += [f"{table.column.title}, {row.title}: {note}" for row in table.rows for note in row.notes]
     return said
 
 
-def _measured(blocks: Sequence[Block]) -> str:
-    """How many epochs really are in the medians, where runs were not evaluated after every epoch."""
-    top1 = [line.numbers[network] for block in blocks if block.column.measure == "top1" for line in block.lines
+def _epochs_measured(tables: Sequence[ResultTable]) -> str:
+    """Say how many epochs are in the medians, if runs were not evaluated after every epoch."""
+    top1 = [row.results[network] for table in tables if table.column.measure == "top1" for row in table.rows
             for network in NETWORKS]  # fmt: skip
-    epochs = sorted({number.epochs for number in top1 if number.by_seed} - {LAST})
+    epochs = sorted({result.epochs for result in top1 if result.by_seed} - {LAST})
     return f", of which {epochs[0]} were measured" if epochs else ""
 
 
-def _compared(blocks: Sequence[Block]) -> str:
-    ways = sorted({line.compared for block in blocks for line in block.lines if line.difference})
+def _compared(tables: Sequence[ResultTable]) -> str:
+    ways = sorted({row.compared for table in tables for row in table.rows if row.difference})
     return "compared are " + ", ".join(ways)
 
 
 # --- JSON
 
 
-def as_json(experiment: Experiment, blocks: Sequence[Block], facts: dict[str, str]) -> str:
+def as_json(experiment: Experiment, tables: Sequence[ResultTable], facts: dict[str, str]) -> str:
+    """Write the results as JSON.
+
+    Args:
+        experiment: The experiment.
+        tables: Its results.
+        facts: Further entries at the top.
+
+    Returns:
+        The text.
+    """
     content = {
         "experiment": experiment.name,
         "title": experiment.title,
         "source": experiment.source,
         **facts,
-        "remarks": remarks(experiment, blocks),
+        "remarks": remarks(experiment, tables),
         "columns": [
             {
-                "name": block.column.name,
-                "title": block.column.title,
-                "measure": block.column.measure,
-                "rows": [_line_content(line) for line in block.lines],
+                "name": table.column.name,
+                "title": table.column.title,
+                "measure": table.column.measure,
+                "rows": [_row_content(row) for row in table.rows],
             }
-            for block in blocks
+            for table in tables
         ],
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def _line_content(line: Line) -> dict[str, Any]:
-    content: dict[str, Any] = {"name": line.row, "title": line.title, "paper": line.paper, "paper_about": line.about}
+def _row_content(row: ResultRow) -> dict[str, Any]:
+    content: dict[str, Any] = {"name": row.row, "title": row.title, "paper": row.paper}
+    content["paper_network"] = row.paper_network
     for network in NETWORKS:
-        content[network] = _number_content(line, network)
-    if (difference := line.difference) is not None:
+        content[network] = _result_content(row, network)
+    if (difference := row.difference) is not None:
         content["difference"] = {
             "reference_minus_this": difference.mean,
-            "half_width_95": difference.half,
+            "half_width_95": difference.half_width,
             "pairs": difference.count,
             "within_noise": difference.within_noise,
-            "compared": line.compared,
+            "compared": row.compared,
         }
     return content
 
 
-def _number_content(line: Line, network: Network) -> dict[str, Any] | None:
-    number = line.numbers[network]
-    if (trials := number.trials) is None:
+def _result_content(row: ResultRow, network: Network) -> dict[str, Any] | None:
+    result = row.results[network]
+    if (trials := result.trials) is None:
         return None
     return {
         "mean": trials.mean,
         "std": trials.std,
         "trials": trials.count,
         "epochs_in_median": trials.epochs,
-        "by_seed": {str(seed): value for seed, value in number.by_seed.items()},
-        "runs": list(number.folders),
+        "by_seed": {str(seed): value for seed, value in result.by_seed.items()},
+        "runs": list(result.folders),
     }
 
 
 # --- where it was measured
 
 
-def facts_of(command: str) -> dict[str, str]:
-    """The command, the code and the machine."""
+def environment_facts(command: str) -> dict[str, str]:
+    """Describe the command, the code and the machine.
+
+    Args:
+        command: The command line.
+
+    Returns:
+        Texts by name.
+    """
     import torch
 
     machine = f"{platform.system()}, {platform.machine()}, {os.cpu_count()} cores"
@@ -224,7 +283,7 @@ def facts_of(command: str) -> dict[str, str]:
 
 
 def _commit() -> str:
-    """Of the checkout that the package lies in, if it does."""
+    """Name the commit, if the package is in a git checkout."""
     here = Path(__file__).parent
     try:
         done = subprocess.run(

@@ -1,7 +1,8 @@
 """The paper's tables on other tasks: Table 5 (fine-grained, scenes), Table 7 (detection), Table 8 (localization)."""
 
-from automix.studies.cells import Column, Experiment, make_cells
-from automix.studies.names import R18, R50, RX50, RX101, column, rows
+from automix.studies.cells import Column, make_cells
+from automix.studies.experiment import Experiment
+from automix.studies.names import R18, R50, RX50, RX101, column, method_rows
 
 TABLE5_COLUMNS = (
     column("cub-r18", "CUB-200, R-18", "cub200", f"{R18}.tv_in1k", "fine-grained"),
@@ -30,9 +31,9 @@ TABLE5 = Experiment(
     name="table5",
     title="top-1 on CUB-200, Aircraft, iNat, Places205",
     source="tab:cls_fgvc_place",
-    rows=rows(*TABLE5_PAPER),
+    rows=method_rows(*TABLE5_PAPER),
     columns=TABLE5_COLUMNS,
-    cells=make_cells(rows(*TABLE5_PAPER), TABLE5_COLUMNS, TABLE5_PAPER),
+    cells=make_cells(method_rows(*TABLE5_PAPER), TABLE5_COLUMNS, TABLE5_PAPER),
     notes=("CUB-200 and Aircraft start from ImageNet weights, which are downloaded when the first run begins",),
 )
 
@@ -55,9 +56,9 @@ TABLE7 = Experiment(
     name="table7",
     title="detection: Faster R-CNN on VOC and COCO",
     source="tab:transfer",
-    rows=rows(*TABLE7_PAPER),
+    rows=method_rows(*TABLE7_PAPER),
     columns=TABLE7_COLUMNS,
-    cells=make_cells(rows(*TABLE7_PAPER), TABLE7_COLUMNS, TABLE7_PAPER),
+    cells=make_cells(method_rows(*TABLE7_PAPER), TABLE7_COLUMNS, TABLE7_PAPER),
     notes=(
         "the bench trains the ImageNet classifiers; detectors are fine-tuned on them by automix detect, with the "
         "commands named below, and the table then reads their results",
@@ -85,7 +86,7 @@ TABLE8 = Experiment(
     name="table8",
     title="localization by CAM, CUB-200",
     source="tab:cub_wsol",
-    rows=rows(*TABLE8_PAPER),
+    rows=method_rows(*TABLE8_PAPER),
     columns=TABLE8_COLUMNS,
-    cells=make_cells(rows(*TABLE8_PAPER), TABLE8_COLUMNS, TABLE8_PAPER),
+    cells=make_cells(method_rows(*TABLE8_PAPER), TABLE8_COLUMNS, TABLE8_PAPER),
 )

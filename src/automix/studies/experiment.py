@@ -1,0 +1,56 @@
+"""An experiment: a table or a figure of the paper, or a study of ours, as data."""
+
+from dataclasses import dataclass
+
+from automix.studies.cells import Cell, Column, Row
+from automix.studies.fairness import check_fair
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure.
+
+    Attributes:
+        name: Its name for ``automix bench``.
+        title: What it shows.
+        source: Its label in the paper's source, or ``"ours"``.
+        rows: The rows.
+        columns: The columns.
+        cells: The cells, with the paper's numbers.
+        trials: Runs of each cell, with seeds 0, 1, ...
+        reference: Name of the row that the others are compared with, or None.
+        evaluators: Evaluators that run in every cell, besides those that columns need.
+        lams: Values of lam for a picture of mixed samples; no picture if empty.
+        pictures: Pictures to show afterwards, as paths in a run folder.
+        varies: Settings in which rows differ on purpose.
+        notes: Remarks for readers of the table.
+    """
+
+    name: str
+    title: str
+    source: str
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    cells: tuple[Cell, ...]
+    trials: int = 3
+    reference: str | None = "automix"
+    evaluators: tuple[str, ...] = ()
+    lams: tuple[float, ...] = ()
+    pictures: tuple[str, ...] = ()
+    varies: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fair(self.name, self.cells, self.varies)
+
+    def cell(self, row: str, column: str) -> Cell | None:
+        """Find a cell.
+
+        Args:
+            row: Name of the row.
+            column: Name of the column.
+
+        Returns:
+            The cell, or None if the table has none there.
+        """
+        return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)
