@@ -226,10 +226,10 @@ def test_bf16_autocast() -> None:
             r"layer='head' gives \(N, 5\): accepted is a layer with maps",
         ),
         (lambda: create_task(HandWritten(), layer=2), "layers: 2 is not in HandWritten"),
-        (lambda: create_task(HandWritten(), layer="body", eps=0.0), "eps=0.0: accepted is a number > 0"),
-        (lambda: create_task(HandWritten(), layer="body", iterations=0), "iterations=0: accepted is a whole number"),
-        (lambda: alignmix(*batch(), moved="third"), "moved=third: accepted are first, second"),
-        (lambda: alignmix(torch.zeros(6, 4), torch.arange(6)), r"x has shape \(6, 4\): accepted are maps"),
+        (lambda: create_task(HandWritten(), layer="body", eps=0.0), "eps.*> 0"),
+        (lambda: create_task(HandWritten(), layer="body", iterations=0), "iterations.*integer"),
+        (lambda: alignmix(*batch(), moved="third"), "moved.*first, second"),
+        (lambda: alignmix(torch.zeros(6, 4), torch.arange(6)), r"x must be maps .*\(6, 4\)"),
     ],
 )
 def test_wrong_input_is_refused(call: Any, message: str) -> None:

@@ -140,9 +140,9 @@ def test_draws_follow_their_laws() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 0}, "width=0: accepted is a whole number >= 1"),
-        ({"depth": 0}, "depth=0: accepted is a whole number >= 1"),
-        ({"severity": 20.0}, "severity=20.0: accepted is a number from"),
+        ({"width": 0}, "width.*>= 1"),
+        ({"depth": 0}, "depth.*>= 1"),
+        ({"severity": 20.0}, r"severity.*in \["),
         ({"std": [0.5] * 3}, "mean and std: accepted are both or none"),
     ],
 )
@@ -206,7 +206,7 @@ def test_options_reach_the_view_and_the_loss() -> None:
     task = automix.create_task("augmix", Recording(), width=1, depth=2, seed=4)
     wanted = augmix(x, y, width=1, depth=2, generator=step_generator(4, 0))
     assert torch.equal(task.mix(x, y).x, wanted.x)
-    with pytest.raises(ValueError, match="js_weight=-1: accepted is a number >= 0"):
+    with pytest.raises(ValueError, match=r"js_weight.*>= 0"):
         automix.create_task("augmix", HandWritten(), js_weight=-1)
     with pytest.raises(ValueError, match="augmix has no option 'widht'"):
         automix.create_task("augmix", HandWritten(), widht=2)

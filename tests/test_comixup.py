@@ -182,11 +182,11 @@ def test_a_prior_for_each_output() -> None:
     [
         ({"saliency": None}, "saliency is missing: accepted"),
         ({"num_classes": None}, "num_classes is missing: class indices need it to become rows"),
-        ({"num_classes": 2}, "for num_classes=2: accepted are 0 to 1"),
-        ({"m": 0}, "m=0: accepted is a whole number >= 1"),
-        ({"grid": 0}, "grid=0: accepted is a whole number >= 1"),
-        ({"tau": -1.0}, "tau=-1.0: accepted"),
-        ({"beta": -1.0}, "beta=-1.0: accepted"),
+        ({"num_classes": 2}, "num_classes=2, got"),
+        ({"m": 0}, "^m must be .*>= 1"),
+        ({"grid": 0}, "grid.*>= 1"),
+        ({"tau": -1.0}, "tau.*>= 0"),
+        ({"beta": -1.0}, "beta.*>= 0"),
     ],
 )
 def test_wrong_input_is_refused(wrong: dict[str, Any], message: str) -> None:

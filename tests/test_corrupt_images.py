@@ -123,9 +123,7 @@ def test_every_image_draws_its_own(name: str) -> None:
 
 def test_wrong_input_is_refused() -> None:
     images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
-    with pytest.raises(
-        ValueError, match=r"^corruption 'gausian_noise' is unknown: .*; did you mean 'gaussian_noise'\?$"
-    ):
+    with pytest.raises(ValueError, match=r"corruption 'gausian_noise'; did you mean 'gaussian_noise'\?"):
         corrupt(images, "gausian_noise", 1, generator=seeded())
     for severity in (-1, 6, 1.5, True, "2"):
         with pytest.raises(ValueError, match=r"^severity=.*: accepted are whole numbers 0 to 5$"):

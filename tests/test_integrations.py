@@ -101,7 +101,7 @@ def test_update_after_step_can_be_ended_and_stops_at_progress_one() -> None:
 @pytest.mark.parametrize("total", [0, -1, 1.5, True])
 def test_update_after_step_refuses_nonsense(total: Any) -> None:
     task = automix.create_task("mixup", HandWritten())
-    with pytest.raises(ValueError, match=f"total_steps={total}: accepted is a whole number >= 1"):
+    with pytest.raises(ValueError, match=r"total_steps.*>= 1"):
         update_after_step(task, torch.optim.SGD(task.param_groups(lr=0.1)), total)
 
 

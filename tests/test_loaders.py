@@ -102,12 +102,12 @@ def test_repeats_are_timms(world_size: int) -> None:
         (lambda: BatchPlan(10, 2, repeats=0), "repeats .* >= 1"),
         (lambda: BatchPlan(10, 2, rank=2, world_size=2), r"rank .*\[0, 1\]"),
         (lambda: Augmentation(rand_augment="9"), "rand_augment=9: accepted is MAGNITUDE/DEVIATION"),
-        (lambda: Augmentation(auto_augment="x"), "auto_augment=x: accepted are original"),
+        (lambda: Augmentation(auto_augment="x"), "auto_augment.*original"),
         (lambda: Augmentation(auto_augment="v0", rand_augment="9/0.5"), "accepted is one of the two"),
-        (lambda: Augmentation(test_crop=0), r"test_crop=0: accepted is a number in \(0, 1\]"),
-        (lambda: Augmentation(train_size=0), "train_size=0: accepted is a whole number >= 1"),
-        (lambda: Augmentation(erasing=2), "erasing=2: accepted is a number from 0 to 1"),
-        (lambda: Augmentation(crop="x"), "crop=x: accepted are none, pad, resized"),  # type: ignore[arg-type]
+        (lambda: Augmentation(test_crop=0), r"test_crop.*\(0, 1\]"),
+        (lambda: Augmentation(train_size=0), "train_size.*>= 1"),
+        (lambda: Augmentation(erasing=2), r"erasing.*\[0, 1\]"),
+        (lambda: Augmentation(crop="x"), "crop.*none, pad, resized"),  # type: ignore[arg-type]
         (
             lambda: open_data("digits", STRONG, batch_size=4),
             "rand_augment on data 'digits': accepted are crop and flip",

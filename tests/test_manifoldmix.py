@@ -35,9 +35,9 @@ def test_mixes_outputs_of_any_shape(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(6,), (3, 4, 5), (0, 4, 5)])
 def test_refuses_what_is_not_a_batch(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"^x has shape .*: accepted are images, maps or tokens \(6, ...\)$"):
+    with pytest.raises(ValueError, match=r"^x must be images, maps or tokens \(6, ...\)"):
         manifoldmix(torch.zeros(shape), torch.arange(6))
-    with pytest.raises(ValueError, match="class indices must be integers"):
+    with pytest.raises(ValueError, match=r"y must be .*integer"):
         manifoldmix(torch.zeros(6, 4, 5), torch.zeros(6))
 
 

@@ -113,20 +113,20 @@ def test_soft_and_multi_label_rows(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": torch.zeros(3, 16, 16)}, r"x has shape \(3, 16, 16\)"),
-        ({"x": torch.zeros(6, 3, 16, 16, dtype=torch.uint8)}, "type torch.uint8: accepted are images"),
-        ({"x": torch.zeros(0, 3, 16, 16), "y": torch.zeros(0, dtype=torch.int64)}, "x has shape"),
-        ({"y": torch.zeros(5, dtype=torch.int64)}, r"y has shape \(5,\) for 6 images"),
-        ({"y": torch.zeros(6)}, "y has type torch.float32: class indices must be integers"),
-        ({"y": torch.zeros(6, 2, 2)}, "y has shape"),
-        ({"alpha": 0.0}, "alpha=0.0: accepted is a number > 0"),
-        ({"alpha": float("nan")}, "alpha=nan"),
-        ({"lam": 1.5}, r"lam=1.5: accepted are numbers in \[0, 1\]"),
-        ({"lam": torch.tensor([0.5] * 5 + [-0.1])}, "lam=-0.1"),
-        ({"lam": torch.rand(5)}, r"lam has shape \(5,\)"),
-        ({"index": torch.arange(5)}, r"index has shape \(5,\)"),
-        ({"index": torch.zeros(6)}, "index has shape .* torch.float32: accepted is int64"),
-        ({"index": torch.arange(1, 7)}, "index reaches outside the batch: accepted are positions 0 to 5"),
+        ({"x": torch.zeros(3, 16, 16)}, r"x must be .*\(3, 16, 16\)"),
+        ({"x": torch.zeros(6, 3, 16, 16, dtype=torch.uint8)}, "x must be .*floating.*uint8"),
+        ({"x": torch.zeros(0, 3, 16, 16), "y": torch.zeros(0, dtype=torch.int64)}, "x must be images"),
+        ({"y": torch.zeros(5, dtype=torch.int64)}, r"y must be .*\(6,\).*\(5,\)"),
+        ({"y": torch.zeros(6)}, "y must be .*integer.*float32"),
+        ({"y": torch.zeros(6, 2, 2)}, "y must be"),
+        ({"alpha": 0.0}, "alpha.*> 0"),
+        ({"alpha": float("nan")}, "alpha.*> 0"),
+        ({"lam": 1.5}, r"lam .*\[0, 1\].*1.5"),
+        ({"lam": torch.tensor([0.5] * 5 + [-0.1])}, r"lam .*\[0, 1\].*-0.1"),
+        ({"lam": torch.rand(5)}, r"lam .*\(6,\).*\(5,\)"),
+        ({"index": torch.arange(5)}, r"index .*\(6,\).*\(5,\)"),
+        ({"index": torch.zeros(6)}, "index .*int64.*float32"),
+        ({"index": torch.arange(1, 7)}, r"index .*\[0, 5\].*6"),
     ],
 )
 def test_wrong_input_is_refused_in_one_line(name: str, change: dict[str, Any], message: str) -> None:
@@ -240,9 +240,9 @@ def test_mixup_or_cutmix_is_one_of_the_two(switch: float, other: str) -> None:
 @pytest.mark.parametrize("wrong", [{"mixup_alpha": 0.0}, {"cutmix_alpha": float("nan")}, {"switch": 1.5}])
 def test_mixup_or_cutmix_refuses_whatever_the_toss(wrong: dict[str, Any], step: int) -> None:
     ((name, value),) = wrong.items()
-    with pytest.raises(ValueError, match=f"^{name}={value}: accepted is a number"):
+    with pytest.raises(ValueError, match=f"^{name} must be .*{value}"):
         run("mixup_or_cutmix", *batch(), step, **wrong)
-    with pytest.raises(ValueError, match=f"^{name}={value}: accepted is a number"):
+    with pytest.raises(ValueError, match=f"^{name} must be .*{value}"):
         automix.MixupOrCutMix(**wrong)
 
 
@@ -259,11 +259,11 @@ def test_transforms_have_timms_call(transform: Any) -> None:
     assert torch.equal(soft, same.target.soft(5, label_smoothing=0.1))
     with pytest.raises(ValueError, match="num_classes is missing"):
         transform()(x, y)
-    with pytest.raises(ValueError, match="alpha=-1"):
+    with pytest.raises(ValueError, match=r"alpha.*> 0"):
         transform(alpha=-1)
     with pytest.raises(ValueError, match="num_classes=0"):
         transform(num_classes=0)
-    with pytest.raises(ValueError, match="accepted are 0 to 1"):
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
         transform(num_classes=2)(x, torch.tensor([0, 1, 2, 0, 1, 2]))
 
 

@@ -186,10 +186,10 @@ VIT = {"img_size": 32, "patch_size": 8, "depth": 4}
             r"layer='blocks.0' gives \(N, 17, 192\): accepted is a layer with maps \(N, C, h, w\)",
         ),
         (lambda: create_task(HandWritten(), layers=("head",)), r"layer='head' gives \(N, 5\): accepted"),
-        (lambda: create_task(HandWritten(), layers=("stem",), kind="firm"), "kind=firm: accepted are soft, hard"),
+        (lambda: create_task(HandWritten(), layers=("stem",), kind="firm"), "kind.*soft, hard"),
         (lambda: create_task(HandWritten(), layers=("stem",), block=4), "block=4: accepted is an odd whole number"),
-        (lambda: create_task(HandWritten(), layers=("stem",), gamma=1.5), "gamma=1.5: accepted"),
-        (lambda: create_task(HandWritten(), layers=("stem",), prob=-1), "prob=-1: accepted"),
+        (lambda: create_task(HandWritten(), layers=("stem",), gamma=1.5), r"gamma.*\[0, 1\]"),
+        (lambda: create_task(HandWritten(), layers=("stem",), prob=-1), r"prob.*\[0, 1\]"),
         (lambda: patchup(*batch(), noise=torch.rand(3, 5, 5)), r"noise has shape \(3, 5, 5\): accepted are \(3, 16"),
     ],
 )

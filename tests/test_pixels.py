@@ -194,5 +194,5 @@ def test_operations_are_drawn_evenly() -> None:
     assert 2.99 < strength.max() <= 3.0
     assert abs(strength.mean() - 1.55) < 0.04
     assert abs((drawn.level > 0).float().mean() - 0.5) < 0.022
-    with pytest.raises(ValueError, match="severity=11: accepted is a number from"):
+    with pytest.raises(ValueError, match=r"severity.*in \["):
         draw_operations((2,), 11, None)

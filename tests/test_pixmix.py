@@ -160,10 +160,10 @@ def test_any_channels_and_size(shape: tuple[int, int, int, int]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beta": 0.0}, "beta=0.0: accepted is a number > 0"),
+        ({"beta": 0.0}, "beta.*> 0"),
         ({"beta": float("nan")}, "beta=nan: accepted"),
-        ({"k": -1}, "k=-1: accepted is a whole number >= 0"),
-        ({"severity": 0.0}, "severity=0.0: accepted is a number from"),
+        ({"k": -1}, "^k must be .*>= 0"),
+        ({"severity": 0.0}, r"severity.*in \["),
         ({"mean": [0.5] * 3}, "mean and std: accepted are both or none"),
         ({"pictures": torch.rand(2, 3, 15, 16)}, r"pictures have shape \(2, 3, 15, 16\).* 16 x 16 px or larger"),
         ({"pictures": torch.rand(2, 1, 16, 16)}, r"accepted are \(P, 3, h, w\)"),

@@ -260,12 +260,12 @@ def test_any_size(size: tuple[int, int], levels: int) -> None:
     [
         ({"saliency": None}, r"saliency is missing: accepted is a number >= 0 for each pixel, shape \(6, 16, 16\)"),
         ({"saliency": torch.rand(6, 8, 8)}, r"saliency has shape \(6, 8, 8\): accepted"),
-        ({"grid": 17}, "grid=17: accepted is a number from 1 to 16"),
-        ({"gamma": 1.5}, "gamma=1.5: accepted"),
-        ({"beta": -1.0}, "beta=-1.0: accepted"),
-        ({"eta": -1.0}, "eta=-1.0: accepted"),
-        ({"t_eps": -1.0}, "t_eps=-1.0: accepted"),
-        ({"levels": 1}, "levels=1: accepted is a whole number >= 2"),
+        ({"grid": 17}, r"grid.*\[1, 16\]"),
+        ({"gamma": 1.5}, r"gamma.*\[0, 1\]"),
+        ({"beta": -1.0}, "^beta.*>= 0"),
+        ({"eta": -1.0}, "^eta.*>= 0"),
+        ({"t_eps": -1.0}, "^t_eps.*>= 0"),
+        ({"levels": 1}, "levels.*>= 2"),
     ],
 )
 def test_wrong_input_is_refused(wrong: dict[str, Any], message: str) -> None:

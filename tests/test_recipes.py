@@ -336,36 +336,36 @@ def test_every_setting_explains_itself_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epochs": 0}, "epochs=0: accepted is a whole number >= 1"),
-        ({"epochs": 1.5}, "epochs=1.5: accepted is a whole number >= 1"),
-        ({"batch_size": 0}, "batch_size=0: accepted is a whole number >= 1"),
-        ({"repeats": 0}, "repeats=0: accepted is a whole number >= 1"),
-        ({"train_size": 0}, "train_size=0: accepted is a whole number >= 1"),
-        ({"test_size": -1}, "test_size=-1: accepted is a whole number >= 1"),
-        ({"warmup_epochs": -1}, "warmup_epochs=-1: accepted is a whole number >= 0"),
-        ({"warmup_epochs": 5, "epochs": 5}, "warmup_epochs=5: accepted is a number from 0 to 4"),
-        ({"lr": 0.0}, "lr=0.0: accepted is a number > 0"),
-        ({"lr": float("inf")}, "lr=inf: accepted is a number > 0"),
-        ({"lr": 0.1, "lr_floor": 0.2}, "lr_floor=0.2: accepted is a number from 0 to 0.1"),
-        ({"lr_floor": -0.1}, "lr_floor=-0.1: accepted"),
-        ({"momentum": 1.0}, r"momentum=1.0: accepted is a number in \[0, 1\)"),
-        ({"dropout": 1.0}, r"dropout=1.0: accepted is a number in \[0, 1\)"),
-        ({"drop_path": -0.1}, r"drop_path=-0.1: accepted is a number in \[0, 1\)"),
-        ({"label_smoothing": 1.0}, r"label_smoothing=1.0: accepted is a number in \[0, 1\)"),
-        ({"weight_decay": -1e-4}, "weight_decay=-0.0001: accepted is a number >= 0"),
-        ({"color_jitter": float("nan")}, "color_jitter=nan: accepted is a number >= 0"),
-        ({"erasing": 1.5}, "erasing=1.5: accepted is a number from 0 to 1"),
-        ({"clip_grad": 0.0}, "clip_grad=0.0: accepted is a number > 0"),
-        ({"mixup_alpha": 0.0}, "mixup_alpha=0.0: accepted is a number > 0"),
-        ({"cutmix_alpha": float("nan")}, "cutmix_alpha=nan: accepted is a number > 0"),
-        ({"test_crop": 0.0}, r"test_crop=0.0: accepted is a number in \(0, 1\]"),
-        ({"test_crop": 1.1}, r"test_crop=1.1: accepted is a number in \(0, 1\]"),
-        ({"crop": "center"}, "crop=center: accepted are none, pad, resized"),
-        ({"optimizer": "adam"}, "optimizer=adam: accepted are sgd, adamw, lamb"),
-        ({"loss": "mse"}, "loss=mse: accepted are ce, bce"),
+        ({"epochs": 0}, "epochs.*>= 1"),
+        ({"epochs": 1.5}, "epochs.*>= 1"),
+        ({"batch_size": 0}, "batch_size.*>= 1"),
+        ({"repeats": 0}, "repeats.*>= 1"),
+        ({"train_size": 0}, "train_size.*>= 1"),
+        ({"test_size": -1}, "test_size.*>= 1"),
+        ({"warmup_epochs": -1}, "warmup_epochs.*>= 0"),
+        ({"warmup_epochs": 5, "epochs": 5}, r"warmup_epochs.*\[0, 4\]"),
+        ({"lr": 0.0}, r"^lr\b.*> 0"),
+        ({"lr": float("inf")}, r"^lr\b.*> 0"),
+        ({"lr": 0.1, "lr_floor": 0.2}, r"lr_floor.*\[0, 0.1\]"),
+        ({"lr_floor": -0.1}, r"lr_floor.*\[0, "),
+        ({"momentum": 1.0}, r"momentum.*\[0, 1\)"),
+        ({"dropout": 1.0}, r"dropout.*\[0, 1\)"),
+        ({"drop_path": -0.1}, r"drop_path.*\[0, 1\)"),
+        ({"label_smoothing": 1.0}, r"label_smoothing.*\[0, 1\)"),
+        ({"weight_decay": -1e-4}, "weight_decay.*>= 0"),
+        ({"color_jitter": float("nan")}, "color_jitter.*>= 0"),
+        ({"erasing": 1.5}, r"erasing.*\[0, 1\]"),
+        ({"clip_grad": 0.0}, "clip_grad.*> 0"),
+        ({"mixup_alpha": 0.0}, "mixup_alpha.*> 0"),
+        ({"cutmix_alpha": float("nan")}, "cutmix_alpha.*> 0"),
+        ({"test_crop": 0.0}, r"test_crop.*\(0, 1\]"),
+        ({"test_crop": 1.1}, r"test_crop.*\(0, 1\]"),
+        ({"crop": "center"}, "crop.*none, pad, resized"),
+        ({"optimizer": "adam"}, "optimizer.*sgd, adamw, lamb"),
+        ({"loss": "mse"}, "loss.*ce, bce"),
         ({"rand_augment": "9"}, "rand_augment=9: accepted is MAGNITUDE/DEVIATION"),
         ({"rand_augment": "11/0.5"}, "rand_augment=11/0.5: accepted is MAGNITUDE/DEVIATION"),
-        ({"auto_augment": "v1"}, "auto_augment=v1: accepted are original, "),
+        ({"auto_augment": "v1"}, "auto_augment.*original, "),
         ({"auto_augment": "v0", "rand_augment": "9/0.5"}, "auto_augment=v0 beside rand_augment: accepted is one of"),
     ],
 )
@@ -383,12 +383,10 @@ def test_the_policies_are_timms() -> None:
 def test_a_setting_can_be_changed_and_stays_checked() -> None:
     assert RECIPES["deit"](epochs=50) == RECIPES["deit"](epochs=50)
     assert differences(find_recipe("deit"), RECIPES["deit"](epochs=50)) == {"epochs": (300, 50)}
-    with pytest.raises(ValueError, match="warmup_epochs=5: accepted is a number from 0 to 2"):
+    with pytest.raises(ValueError, match=r"warmup_epochs.*\[0, 2\]"):
         RECIPES["deit"](epochs=3)
 
 
 def test_unknown_recipe() -> None:
-    with pytest.raises(
-        ValueError, match=r"^recipe 'rsb-a1' is unknown: accepted are quick, .*; did you mean 'rsb-a\d'\?$"
-    ):
+    with pytest.raises(ValueError, match=r"^unknown recipe 'rsb-a1'; did you mean 'rsb-a\d'\? Available: quick, "):
         find_recipe("rsb-a1")

@@ -213,11 +213,11 @@ def test_missing_and_wrong_networks_are_told_when_the_task_is_built(tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"r": 1.5}, "r=1.5: accepted is a number from 0 to 1"),
-        ({"size": 8}, "size=8: accepted is a whole number >= 16"),
+        ({"r": 1.5}, r"^r must be .*\[0, 1\]"),
+        ({"size": 8}, "size.*>= 16"),
         ({"std": [0.5] * 3}, "mean and std: accepted are both or none"),
-        ({"style_lam": 2.0}, r"lam=2: accepted are numbers in \[0, 1\]"),
-        ({"t": torch.rand(3)}, r"lam has shape \(3,\)"),
+        ({"style_lam": 2.0}, r"lam .*\[0, 1\]"),
+        ({"t": torch.rand(3)}, r"lam .*\(3,\)"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -146,7 +146,7 @@ def test_labels_of_every_kind(name: str) -> None:
     torch.testing.assert_close(plain, rows)
     multi = make(name)(x, torch.randint(2, (6, 5)))
     assert multi.loss.isfinite()
-    with pytest.raises(ValueError, match="class index 7 for num_classes=5: accepted are 0 to 4"):
+    with pytest.raises(ValueError, match="num_classes=5, got 7"):
         make(name)(x, torch.full((6,), 7))
 
 
@@ -196,7 +196,7 @@ def test_mix_shows_what_the_task_would_train_on(name: str) -> None:
     mixed = task.mix(x, lam=0.4)
     assert mixed.x.shape == x.shape
     assert not traits(name).pairs or torch.equal(mixed.target.y_a, torch.arange(6))
-    with pytest.raises(ValueError, match="x has shape"):
+    with pytest.raises(ValueError, match="x must be images"):
         task.mix(x[0])
 
 
@@ -221,8 +221,8 @@ def test_a_forgotten_update_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: make("cutmx"), "method 'cutmx' is unknown: accepted are alignmix, .*did you mean 'cutmix'"),
-        (lambda: make("cutmix", alhpa=2), "cutmix has no option 'alhpa': accepted are alpha, "),
+        (lambda: make("cutmx"), "method 'cutmx'.*did you mean 'cutmix'"),
+        (lambda: make("cutmix", alhpa=2), "cutmix has no option 'alhpa'.*alpha, "),
         (lambda: make("mixup").update(1.5), r"progress .*\[0, 1\]"),
         (lambda: make("mixup").update(), "progress .*total_steps"),
         (lambda: make("mixup", total_steps=0), "total_steps.*>= 1"),

@@ -1,122 +1,398 @@
-"""What callers may pass: every check raises a one-line ValueError that names the argument and what is accepted."""
+"""Checks of the arguments that callers pass.
+
+Every check raises an `AutomixError` of one line that names the argument, says what is accepted and shows the value.
+Types are checked by pydantic, in the form that files and command lines need: an int passes for a float and a list for a
+tuple, but a bool is not a number.
+"""
 
 import difflib
 import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
-from typing import Any, get_type_hints
+import reprlib
+import sys
+import types
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
 
 from automix.core.errors import AutomixError
-from automix.core.kinds import check_kind, is_of_kind, show
+
+if TYPE_CHECKING:
+    import pydantic
+
+_TYPE_NAMES: dict[Any, str] = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    type(None): "null",
+}
+_TYPE_ERRORS = {
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "finite",
+    "string_type": "a string",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "NAME: VALUE pairs",
+    "none_required": "null",
+}
+_BOUND_ERRORS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
+
+_short = reprlib.Repr()
+_short.maxlevel, _short.maxstring, _short.maxother = 2, 60, 60
 
 
-def check_batch(x: Tensor, y: Tensor) -> None:
-    """Raise a ValueError that says what is accepted unless `x` is a batch of images and `y` its labels."""
-    if x.ndim != 4 or not x.is_floating_point() or len(x) == 0:
-        raise ValueError(
-            f"x has shape {tuple(x.shape)} and type {x.dtype}: accepted are images (N, C, H, W) of a floating type"
-        )
-    if len(y.shape) not in (1, 2) or len(y) != len(x):
-        raise ValueError(
-            f"y has shape {tuple(y.shape)} for {len(x)} images: accepted are class indices ({len(x)},) "
-            f"or rows ({len(x)}, num_classes)"
-        )
-    if y.ndim == 1 and (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool):
-        raise ValueError(f"y has type {y.dtype}: class indices must be integers")
-    if y.device != x.device:
-        raise ValueError(f"x is on {x.device} and y on {y.device}: accepted are both on one device")
+def show(value: object) -> str:
+    """Return `repr(value)`, shortened to fit an error message."""
+    return _short.repr(value)
 
 
-def check_classes(y: Tensor, num_classes: int) -> None:
-    """Raise a ValueError unless labels `y` fit `num_classes`.
+def check_type(name: str, value: object, annotation: Any) -> None:
+    """Raise an error unless `value` is of the annotated type.
 
-    Indices are looked at on the CPU only: elsewhere it would make the host wait for the device in every step.
+    Args:
+        name: Name of the argument, for the message.
+        value: The value to check.
+        annotation: A type annotation. Ints pass for floats and lists for tuples; a bool is not a number.
     """
-    if y.ndim == 2:
-        if y.shape[1] != num_classes:
-            raise ValueError(f"label rows have {y.shape[1]} classes, num_classes is {num_classes}: accepted are equals")
-    elif y.device.type == "cpu" and len(y):
-        low, high = (int(bound) for bound in torch.aminmax(y))
-        if low < 0 or high >= num_classes:
-            wrong = low if low < 0 else high
-            raise ValueError(f"class index {wrong} for num_classes={num_classes}: accepted are 0 to {num_classes - 1}")
+    from pydantic import ValidationError  # here and not above: it takes time to import
 
-
-def check_index(index: Tensor, batch_size: int) -> None:
-    """Raise a ValueError unless `index` names a partner in the batch for each sample (see check_classes on devices)."""
-    if index.shape != (batch_size,) or index.dtype != torch.int64:
-        raise ValueError(
-            f"index has shape {tuple(index.shape)} and type {index.dtype}: accepted is int64 of shape ({batch_size},)"
-        )
-    if index.device.type == "cpu" and (int(index.min()) < 0 or int(index.max()) >= batch_size):
-        raise ValueError(f"index reaches outside the batch: accepted are positions 0 to {batch_size - 1}")
+    try:
+        _adapter(annotation).validate_python(value)
+    except ValidationError:
+        raise _type_error(name, value, annotation) from None
 
 
 def check_fields(instance: Any) -> None:
-    """Is every field of this dataclass what it is annotated as?"""
-    kinds = _annotations(instance.__class__)
+    """Raise an error unless every field of a dataclass is of its annotated type.
+
+    Args:
+        instance: An instance of a dataclass.
+    """
+    annotations = _annotations(instance.__class__)
     for item in fields(instance):
-        check_kind(item.name, getattr(instance, item.name), kinds[item.name])
+        check_type(item.name, getattr(instance, item.name), annotations[item.name])
 
 
-def check_alpha(alpha: float) -> None:
-    if not (is_of_kind(alpha, float) and 0 < alpha < math.inf):
-        raise ValueError(f"alpha={show(alpha)}: accepted is a number > 0")
+def config_error(error: "pydantic.ValidationError", config: type | None = None) -> AutomixError:
+    """Turn pydantic's error into an `AutomixError` of one line, such as ``lr must be > 0, got -1``.
+
+    Only the first problem is reported, under the dotted name of its field.
+
+    Args:
+        error: What pydantic raised.
+        config: The dataclass that was validated. If given, a wrong type is described by the whole annotation of the
+            field (``an integer or null``) instead of by the part that pydantic tried first.
+
+    Returns:
+        The error to raise.
+    """
+    first = error.errors(include_url=False)[0]
+    kind, path, value = str(first["type"]), [str(part) for part in first["loc"]], first["input"]
+    context = first.get("ctx", {})
+    if isinstance(context.get("error"), AutomixError):
+        return AutomixError(str(context["error"]))  # from a validator of ours: a complete message already
+    name = ".".join(path)
+    if kind in ("missing", "missing_argument"):
+        return AutomixError(f"{name} is missing")
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        return AutomixError(f"unknown option {name!r}")
+    if kind in _BOUND_ERRORS:
+        return AutomixError(
+            f"{name} must be {_BOUND_ERRORS[kind]} {_bound(next(iter(context.values())))}, got {show(value)}"
+        )
+    depth, annotation = _find_field(config, path)
+    if annotation is not None:
+        return _type_error(".".join(path[:depth]), value, annotation)  # what follows the field are members of a union
+    if kind in _TYPE_ERRORS:
+        return AutomixError(f"{name} must be {_TYPE_ERRORS[kind]}, got {show(value)}")
+    return AutomixError(f"{name}: {first['msg']}" if name else first["msg"])
 
 
-def check_smoothing(label_smoothing: float) -> None:
-    if not (is_of_kind(label_smoothing, float) and 0 <= label_smoothing < 1):
-        raise ValueError(f"label_smoothing={show(label_smoothing)}: accepted is a number in [0, 1)")
+def check_range(name: str, value: float, low: float, high: float = math.inf, *, bounds: str = "[]") -> None:
+    """Raise an error unless `value` is a number between `low` and `high`.
 
-
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    if not (is_of_kind(value, float) and low <= value <= high):
-        raise ValueError(f"{name}={show(value)}: accepted is a number from {_bound(low)} to {_bound(high)}")
+    Args:
+        name: Name of the argument, for the message.
+        value: The value to check.
+        low: Lower bound.
+        high: Upper bound; none if not given.
+        bounds: Which bounds belong to the interval: ``"[]"``, ``"(]"``, ``"[)"`` or ``"()"``.
+    """
+    if (
+        _is_number(value)
+        and (low <= value if bounds[0] == "[" else low < value)
+        and (value <= high if bounds[1] == "]" else value < high)
+    ):
+        return
+    if high == math.inf:
+        accepted = f"{'>=' if bounds[0] == '[' else '>'} {_bound(low)}"
+    else:
+        accepted = f"in {bounds[0]}{_bound(low)}, {_bound(high)}{bounds[1]}"
+    raise AutomixError(f"{name} must be {accepted}, got {show(value)}")
 
 
 def check_at_least(name: str, value: float, low: float) -> None:
-    if not (is_of_kind(value, float) and value >= low):
-        raise ValueError(f"{name}={show(value)}: accepted is a number >= {_bound(low)}")
+    """Raise an error unless `value` is a number >= `low`.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The value to check.
+        low: Lower bound.
+    """
+    check_range(name, value, low)
 
 
-def check_whole(name: str, value: int | None, low: int) -> None:
-    """None passes: it means "not given"."""
-    if value is not None and not (is_of_kind(value, int) and value >= low):
-        raise ValueError(f"{name}={show(value)}: accepted is a whole number >= {low}")
+def check_alpha(alpha: float, name: str = "alpha") -> None:
+    """Raise an error unless `alpha` can be the parameter of a Beta distribution.
+
+    Args:
+        alpha: The value to check.
+        name: Name of the argument, for the message.
+    """
+    check_range(name, alpha, 0, bounds="()")
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """Raise an error unless `label_smoothing` is in [0, 1).
+
+    Args:
+        label_smoothing: The value to check.
+    """
+    check_range("label_smoothing", label_smoothing, 0, 1, bounds="[)")
+
+
+def check_whole(name: str, value: int | None, low: int = 1, high: int | None = None) -> None:
+    """Raise an error unless `value` is None (not given) or an integer between `low` and `high`.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The value to check.
+        low: Smallest accepted value.
+        high: Largest accepted value; no limit if None.
+    """
+    if value is None:
+        return
+    if _is_integer(value) and low <= value and (high is None or value <= high):
+        return
+    accepted = f">= {_bound(low)}" if high is None else f"in [{_bound(low)}, {_bound(high)}]"
+    raise AutomixError(f"{name} must be an integer {accepted}, got {show(value)}")
+
+
+def check_choice(name: str, value: str, accepted: Collection[str]) -> None:
+    """Raise an error unless `value` is one of `accepted`.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The value to check.
+        accepted: The accepted strings.
+    """
+    if not (isinstance(value, str) and value in accepted):
+        raise AutomixError(f"{name} must be one of {', '.join(accepted)}; got {show(value)}")
+
+
+def check_options(function: Callable[..., object], options: Mapping[str, object]) -> None:
+    """Raise an error unless `options` are parameters of a method's function, each of its annotated type.
+
+    Args:
+        function: The function of a method.
+        options: Keyword arguments for it. The batch, `lam`, `index` and `generator` are passed by the task or transform
+            and are not options.
+    """
+    passed = {"x", "y", "lam", "index", "generator"}
+    accepted = [name for name in inspect.signature(function).parameters if name not in passed]
+    annotations = _annotations(function)
+    for name, value in options.items():
+        if name not in accepted:
+            raise AutomixError(
+                f"{function.__name__} has no option {name!r}{_closest(name, accepted)}"
+                f" Available: {', '.join(accepted) or 'none'}"
+            )
+        check_type(name, value, annotations.get(name, Any))
+
+
+def unknown_name(kind: str, name: str, accepted: Collection[str]) -> AutomixError:
+    """Make the error for a name that is not among those available, with the closest one as a hint.
+
+    Args:
+        kind: What is named, such as ``"method"``.
+        name: The unknown name.
+        accepted: The available names.
+
+    Returns:
+        The error to raise.
+    """
+    return AutomixError(f"unknown {kind} {show(name)}{_closest(name, accepted)} Available: {', '.join(accepted)}")
+
+
+def check_batch(x: Tensor, y: Tensor) -> None:
+    """Raise an error unless `x` is a batch of images and `y` its labels.
+
+    Args:
+        x: Images, ``(N, C, H, W)`` of a floating type, N >= 1.
+        y: Class indices ``(N,)`` of an integer type, or rows ``(N, num_classes)``, on the device of `x`.
+    """
+    if x.ndim != 4 or not x.is_floating_point() or len(x) == 0:
+        raise AutomixError(
+            f"x must be images (N, C, H, W) of a floating type, got shape {tuple(x.shape)} and dtype {x.dtype}"
+        )
+    if len(y.shape) not in (1, 2) or len(y) != len(x):
+        raise AutomixError(
+            f"y must be class indices ({len(x)},) or rows ({len(x)}, num_classes), got shape {tuple(y.shape)}"
+        )
+    if y.ndim == 1 and (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool):
+        raise AutomixError(f"y must be class indices of an integer type, got dtype {y.dtype}")
+    if y.device != x.device:
+        raise AutomixError(f"y must be on the device of x, {x.device}, got {y.device}")
+
+
+def check_classes(y: Tensor, num_classes: int) -> None:
+    """Raise an error unless labels fit the number of classes.
+
+    Values of class indices are checked on the CPU only: on another device it would force a synchronization each step.
+
+    Args:
+        y: Class indices ``(N,)`` or rows ``(N, num_classes)``.
+        num_classes: Number of classes.
+    """
+    if y.ndim == 2:
+        if y.shape[1] != num_classes:
+            raise AutomixError(f"label rows must have num_classes={num_classes} columns, got {y.shape[1]}")
+    elif y.device.type == "cpu" and len(y):
+        low, high = (int(bound) for bound in torch.aminmax(y))
+        if low < 0 or high >= num_classes:
+            raise AutomixError(
+                f"class indices must be in [0, {num_classes - 1}] for num_classes={num_classes}, "
+                f"got {low if low < 0 else high}"
+            )
+
+
+def check_index(index: Tensor, batch_size: int) -> None:
+    """Raise an error unless `index` names a partner in the batch for each sample.
+
+    Values are checked on the CPU only, see `check_classes`.
+
+    Args:
+        index: Positions ``(N,)`` of type int64.
+        batch_size: N.
+    """
+    if index.shape != (batch_size,) or index.dtype != torch.int64:
+        raise AutomixError(
+            f"index must have shape ({batch_size},) and dtype int64, got {tuple(index.shape)} and {index.dtype}"
+        )
+    if index.device.type == "cpu":
+        for value in (int(index.min()), int(index.max())):
+            if not 0 <= value < batch_size:
+                raise AutomixError(f"index must be in [0, {batch_size - 1}], got {value}")
+
+
+def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:
+    """Check a given `lam` and return it as a tensor.
+
+    Values are checked on the CPU only, see `check_classes`.
+
+    Args:
+        lam: A number in [0, 1], or one per sample, ``(N,)``.
+        batch_size: N.
+
+    Returns:
+        `lam` as a tensor of shape ``()`` or ``(N,)``.
+    """
+    given = torch.as_tensor(lam)
+    if given.ndim > 1 or (given.ndim == 1 and len(given) != batch_size):
+        raise AutomixError(f"lam must have shape () or ({batch_size},), got {tuple(given.shape)}")
+    if given.device.type == "cpu":
+        for value in (given.min().item(), given.max().item()):
+            if not 0 <= value <= 1:
+                raise AutomixError(f"lam must be in [0, 1], got {value:g}")
+    return given
+
+
+def describe_type(annotation: Any) -> str:
+    """Describe a type annotation in words, such as ``an integer or null``.
+
+    Args:
+        annotation: A type annotation.
+
+    Returns:
+        The description, to follow "must be".
+    """
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return describe_type(parts[0])
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(describe_type(part) for part in parts))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, parts))}"
+    if origin is dict:
+        return "NAME: VALUE pairs"
+    if origin is tuple and Ellipsis not in parts:
+        return f"a list of {len(parts)} {_plural(parts[0])}"
+    if origin in (list, tuple, Sequence):
+        return f"a list of {_plural(parts[0])}"
+    if annotation in _TYPE_NAMES:
+        return _TYPE_NAMES[annotation]
+    name = str(getattr(annotation, "__name__", annotation))
+    return f"an {name}" if name[0] in "AEIOU" else f"a {name}"
+
+
+def _plural(annotation: Any) -> str:
+    words = describe_type(annotation).removeprefix("an ").removeprefix("a ")
+    return " or ".join(f"{word.removeprefix('a ')}s" for word in words.split(" or "))
+
+
+def _type_error(name: str, value: object, annotation: Any) -> AutomixError:
+    accepted = describe_type(annotation)
+    separator = ";" if "one of" in accepted else ","
+    return AutomixError(f"{name} must be {accepted}{separator} got {show(value)}")
+
+
+def _find_field(config: type | None, path: Sequence[str]) -> tuple[int, Any]:
+    """How many parts of `path` name fields (or items of lists and dicts) of `config`, and the annotation there."""
+    depth, annotation = 0, config
+    for part in path:
+        origin, parts = get_origin(annotation), get_args(annotation)
+        if isinstance(annotation, type) and is_dataclass(annotation) and part in _annotations(annotation):
+            annotation = _annotations(annotation)[part]
+        elif origin is dict:
+            annotation = parts[1]
+        elif origin in (list, tuple, Sequence) and part.isdecimal():
+            annotation = parts[0]
+        else:
+            break
+        depth += 1
+    return depth, annotation if depth else None
+
+
+def _is_number(value: object) -> bool:
+    """Whether `value` is a number that a float can hold."""
+    if _is_integer(value):
+        return -sys.float_info.max <= int(value) <= sys.float_info.max
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _bound(value: float) -> str:
     return f"{value:g}" if isinstance(value, float) else show(value)  # a huge int is no float
 
 
-def check_choice(name: str, value: str, accepted: Collection[str]) -> None:
-    if not (isinstance(value, str) and value in accepted):
-        raise ValueError(f"{name}={show(value)}: accepted are {', '.join(accepted)}")
-
-
-def check_options(function: Callable[..., object], options: Mapping[str, object]) -> None:
-    """Are these options of a method's function? What the task or transform gives it by itself is none."""
-    given = {"x", "y", "lam", "index", "generator"}
-    accepted = [name for name in inspect.signature(function).parameters if name not in given]
-    kinds = _annotations(function)
-    for name, value in options.items():
-        if name not in accepted:
-            raise ValueError(
-                f"{function.__name__} has no option {name!r}: accepted are {', '.join(accepted) or 'none'}"
-            )
-        check_kind(name, value, kinds.get(name, Any))
-
-
-def unknown_name(kind: str, name: str, accepted: Collection[str]) -> ValueError:
-    """The error for a name that is none of the `accepted`, with the closest one."""
+def _closest(name: object, accepted: Collection[str]) -> str:
     close = difflib.get_close_matches(name, accepted, n=1) if isinstance(name, str) and len(name) < 100 else ()
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return ValueError(f"{kind} {show(name)!r} is unknown: accepted are {', '.join(accepted)}{hint}")
+    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 @functools.cache
@@ -124,26 +400,25 @@ def _annotations(described: Any) -> dict[str, Any]:
     return get_type_hints(described)
 
 
-def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:
-    """A given lam as a tensor of shape () or (N,), checked to lie in [0, 1] (on the CPU only, see check_classes)."""
-    given = torch.as_tensor(lam)
-    if given.ndim > 1 or (given.ndim == 1 and len(given) != batch_size):
-        raise ValueError(
-            f"lam has shape {tuple(given.shape)}: accepted is one number, or one per sample of shape ({batch_size},)"
-        )
-    if given.device.type == "cpu":
-        for value in (given.min().item(), given.max().item()):
-            if not 0 <= value <= 1:
-                raise ValueError(f"lam={value:g}: accepted are numbers in [0, 1]")
-    return given
+@functools.cache
+def _adapter(annotation: Any) -> "pydantic.TypeAdapter[Any]":
+    import pydantic
+
+    if is_dataclass(annotation):  # validated where it was built
+        return pydantic.TypeAdapter(Annotated[annotation, pydantic.InstanceOf()])
+    config = pydantic.ConfigDict(arbitrary_types_allowed=True, strict=True)
+    return pydantic.TypeAdapter(_relax(annotation), config=config)
 
 
-def config_error(error: Any) -> AutomixError:
-    """Turn pydantic's error into one line, such as ``lr must be > 0, got -1``."""
-    first = error.errors(include_url=False)[0]
-    name = ".".join(str(part) for part in first["loc"])
-    kind = first["msg"].removeprefix("Input should be ")
-    for words, sign in (("greater than or equal to", ">="), ("less than or equal to", "<="), ("greater than", ">"),
-                        ("less than", "<")):  # fmt: skip
-        kind = kind.replace(words, sign)
-    return AutomixError(f"{name} must be {kind}, got {show(first['input'])}")
+def _relax(annotation: Any) -> Any:
+    """The annotation for pydantic's strict mode, with lists accepted as tuples, and NumPy's integers as ints."""
+    import pydantic
+
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if annotation is int:
+        return Annotated[int, pydantic.BeforeValidator(lambda value: int(value) if _is_integer(value) else value)]
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_relax(part) for part in parts)]  # noqa: UP007 (made of a list of types)
+    if origin in (list, tuple):
+        return Annotated[origin[tuple(_relax(part) for part in parts)], pydantic.Strict(False)]
+    return annotation

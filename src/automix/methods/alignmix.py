@@ -49,7 +49,7 @@ def alignmix(
     """
     check_hidden(x, y)
     if x.ndim not in (3, 4):
-        raise ValueError(f"x has shape {tuple(x.shape)}: accepted are maps (N, C, h, w) and tokens (N, L, C)")
+        raise ValueError(f"x must be maps (N, C, h, w) or tokens (N, L, C), got shape {tuple(x.shape)}")
     _check_options(eps, iterations)
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     index = draw_index(x, index=index, generator=generator)

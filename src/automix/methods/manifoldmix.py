@@ -50,7 +50,7 @@ def check_hidden(x: Tensor, y: Tensor) -> None:
         return check_batch(x, y)
     if x.ndim < 2 or len(x) != len(y):
         raise ValueError(
-            f"x has shape {tuple(x.shape)} for {len(y)} labels: accepted are images, maps or tokens ({len(y)}, ...)"
+            f"x must be images, maps or tokens ({len(y)}, ...) for {len(y)} labels, got shape {tuple(x.shape)}"
         )
     return check_batch(x.flatten(1)[..., None, None], y)
 

@@ -4,7 +4,6 @@ The practice of DeiT (Touvron et al., 2021; alphas 0.8 and 1.0) and of "ResNet s
 alphas 0.1 and 1.0), and the rows "DeiT" and "RSB" of the AutoMix paper. For long schedules with strong augmentation.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from automix.core.draws import draw_uniform
 from automix.core.target import Mixed
 from automix.core.transform import MixTransform
-from automix.core.validation import check_range
+from automix.core.validation import check_alpha, check_range
 from automix.methods.cutmix import cutmix
 from automix.methods.mixup import mixup
 
@@ -43,9 +42,8 @@ def mixup_or_cutmix(
 
 def _check_options(mixup_alpha: float, cutmix_alpha: float, switch: float) -> None:
     """Both alphas, whichever is used: an error must not depend on the toss."""
-    for name, alpha in (("mixup_alpha", mixup_alpha), ("cutmix_alpha", cutmix_alpha)):
-        if not 0 < alpha < math.inf:
-            raise ValueError(f"{name}={alpha}: accepted is a number > 0")
+    check_alpha(mixup_alpha, "mixup_alpha")
+    check_alpha(cutmix_alpha, "cutmix_alpha")
     check_range("switch", switch, 0, 1)
 
 

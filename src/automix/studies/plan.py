@@ -122,7 +122,7 @@ def select(experiment: Experiment, methods: Sequence[str] | None, columns: Seque
     ):
         for name in names or ():
             if name not in accepted:
-                raise unknown_name(f"{experiment.name}: {kind}", name, accepted)
+                raise unknown_name(f"{kind} of {experiment.name}", name, accepted)
     return replace(
         experiment,
         reference=None if methods is not None and experiment.reference not in methods else experiment.reference,
