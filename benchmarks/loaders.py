@@ -22,8 +22,9 @@ from torch.utils.data import DataLoader, Dataset
 import automix  # first: it mends torchvision
 from automix.core.accuracy import topk_correct
 from automix.data.augmentation import MEAN, STD, Augmentation
+from automix.data.datasets import open_dataset
 from automix.data.image_files import ImageFiles
-from automix.data.open import open_data, open_subset
+from automix.data.open import open_data
 from automix.evaluation.accuracy import evaluate_accuracy
 from automix.evaluation.samples import Samples
 from automix.studies.replica import NARROW
@@ -54,7 +55,7 @@ def cifar(batch: int = 100) -> dict[str, Callable[[], int]]:
     from torchvision import transforms
 
     data = open_data("cifar100", Augmentation(), batch_size=batch)
-    train, _ = open_subset("cifar100", None, None, None, None, 0)
+    train, _ = open_dataset("cifar100")
     images = [train.read(index) for index in range(len(train))]  # torchvision's CIFAR100 holds its images in memory too
     transform = transforms.Compose(
         [
@@ -77,7 +78,7 @@ def folder(batch: int = 16) -> dict[str, Callable[[], int]]:
     from torchvision.datasets.folder import default_loader
 
     data = open_data("cub200", Augmentation(train_size=224, crop="resized"), batch_size=batch, workers=0)
-    train, _ = open_subset("cub200", None, 224, None, None, 0)
+    train, _ = open_dataset("cub200")
     assert isinstance(train, ImageFiles)
     paths = [str(train.name_of(index)) for index in range(len(train))]
     transform = transforms.Compose(
@@ -110,7 +111,7 @@ def evaluation(count: int = 500) -> dict[str, Callable[[], int]]:
 
     torch.manual_seed(0)
     model = automix.create_model("resnet18", num_classes=100, image_size=32, **NARROW["model_options"]).eval()
-    _, test = open_subset("cifar100", None, None, None, None, 0)
+    _, test = open_dataset("cifar100")
     samples = Samples(test, 32).first(count)
     bare = DataLoader(Pictures(samples.source.read, len(samples), transforms.ToTensor()), 100)
 

@@ -39,13 +39,13 @@ def as_list(batches: Any) -> list[tuple[Tensor, Tensor]]:
     return list(batches)
 
 
-def complaint(batches: Any) -> str:
+def error_message(batches: Any) -> str:
     """Not by pytest.raises: it keeps the frames, hence the workers, and to collect those takes seconds."""
     try:
         list(batches)
     except (RuntimeError, ValueError) as error:
         return str(error)
-    return "no complaint"
+    return "no error"
 
 
 def same(first: list[tuple[Tensor, Tensor]], second: list[tuple[Tensor, Tensor]]) -> bool:
@@ -101,18 +101,16 @@ def test_repeats_are_timms(world_size: int) -> None:
         (lambda: BatchPlan(10, 9, world_size=2, accumulate=2), "batch_size .* multiple of 4"),
         (lambda: BatchPlan(10, 2, repeats=0), "repeats .* >= 1"),
         (lambda: BatchPlan(10, 2, rank=2, world_size=2), r"rank .*\[0, 1\]"),
-        (lambda: Augmentation(rand_augment="9"), "rand_augment=9: accepted is MAGNITUDE/DEVIATION"),
-        (lambda: Augmentation(auto_augment="x"), "auto_augment.*original"),
-        (lambda: Augmentation(auto_augment="v0", rand_augment="9/0.5"), "accepted is one of the two"),
-        (lambda: Augmentation(test_crop=0), r"test_crop.*\(0, 1\]"),
-        (lambda: Augmentation(train_size=0), "train_size.*>= 1"),
+        (lambda: Augmentation(rand_augment="9"), "rand_augment .*MAGNITUDE/DEVIATION"),
+        (lambda: Augmentation(auto_augment="x"), "auto_augment.*original, originalr"),
+        (lambda: Augmentation(auto_augment="v0", rand_augment="9/0.5"), "auto_augment and rand_augment"),
+        (lambda: Augmentation(test_crop=0), r"test_crop .*\(0, 1\]"),
+        (lambda: Augmentation(train_size=0), "train_size.* >= 1"),
         (lambda: Augmentation(erasing=2), r"erasing.*\[0, 1\]"),
         (lambda: Augmentation(crop="x"), "crop.*none, pad, resized"),  # type: ignore[arg-type]
-        (
-            lambda: open_data("digits", STRONG, batch_size=4),
-            "rand_augment on data 'digits': accepted are crop and flip",
-        ),
-        (lambda: open_data("digits", Augmentation(), batch_size=4, classes=11), "classes=11: accepted are 1 to 10"),
+        (lambda: open_data("digits", STRONG, batch_size=4), "rand_augment .*'digits'.* crop and flip"),
+        (lambda: open_data("digits", Augmentation(), batch_size=4, classes=11), r"classes .*\[1, 10\]"),
+        (lambda: open_data("digits", Augmentation(), batch_size=4, classes=1), "classes .* >= 2"),
     ],
 )
 def test_wrong_input_is_refused(call: Callable[[], Any], message: str) -> None:
@@ -227,7 +225,7 @@ def test_any_number_of_workers_gives_the_same_batches(tmp_path: Path) -> None:
     abandoned = loaders[2].batches(0, 8)
     assert same(none[:1], [next(abandoned)])
     assert same(none[6:], as_list(loaders[2].batches(3, 8)))
-    assert "the older call cannot go on" in complaint(abandoned)
+    assert "cannot be continued" in error_message(abandoned)
     x, y = none[0]
     assert x.shape == (3, 3, 20, 20)
     assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
@@ -277,7 +275,7 @@ def test_a_broken_image_is_named_in_one_line(tmp_path: Path) -> None:
     broken = photos(tmp_path) / "train" / "bee" / "3.png"
     broken.write_bytes(broken.read_bytes()[:200])
     for workers in (0, 2):
-        message = complaint(open_data(str(tmp_path), STRONG, batch_size=12, workers=workers).loader.batches(0, 2))
+        message = error_message(open_data(str(tmp_path), STRONG, batch_size=12, workers=workers).loader.batches(0, 2))
         assert message.startswith(f"{broken}: cannot be read as an image")
         assert "\n" not in message
 
@@ -368,7 +366,7 @@ def test_runs_of_other_seeds_share_the_subset() -> None:
         ),
     ],
 )
-def test_real_images_by_name(name: str, augmentation: Augmentation, counts: tuple[int, int], kind: type) -> None:
+def test_real_datasets_by_name(name: str, augmentation: Augmentation, counts: tuple[int, int], kind: type) -> None:
     data = open_data(name, augmentation, batch_size=20, classes=5, per_class=12, workers=2)
     assert (data.train_count, data.test_count) == counts
     assert isinstance(data.loader, kind)
@@ -381,7 +379,7 @@ def test_real_images_by_name(name: str, augmentation: Augmentation, counts: tupl
 
 @pytest.mark.parametrize("policy", [{"rand_augment": "10/0.5"}, {"auto_augment": "v0"}, {"auto_augment": "3a"}])
 def test_the_strongest_policies_never_fail(policy: dict[str, Any]) -> None:
-    """timm's posterise at full strength asks Pillow for no bits at all, which Pillow 13 refuses."""
+    """timm's Posterize at full strength asks Pillow for no bits at all, which Pillow 13 refuses."""
     transform = train_transform(Augmentation(train_size=8, **policy), 8)
     image = Image.fromarray(np.full((8, 8, 3), 255, dtype=np.uint8))
     random.seed(0)

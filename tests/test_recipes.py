@@ -363,10 +363,10 @@ def test_every_setting_explains_itself_in_a_line() -> None:
         ({"crop": "center"}, "crop.*none, pad, resized"),
         ({"optimizer": "adam"}, "optimizer.*sgd, adamw, lamb"),
         ({"loss": "mse"}, "loss.*ce, bce"),
-        ({"rand_augment": "9"}, "rand_augment=9: accepted is MAGNITUDE/DEVIATION"),
-        ({"rand_augment": "11/0.5"}, "rand_augment=11/0.5: accepted is MAGNITUDE/DEVIATION"),
+        ({"rand_augment": "9"}, "rand_augment.*MAGNITUDE/DEVIATION"),
+        ({"rand_augment": "11/0.5"}, "rand_augment.*MAGNITUDE/DEVIATION"),
         ({"auto_augment": "v1"}, "auto_augment.*original, "),
-        ({"auto_augment": "v0", "rand_augment": "9/0.5"}, "auto_augment=v0 beside rand_augment: accepted is one of"),
+        ({"auto_augment": "v0", "rand_augment": "9/0.5"}, "auto_augment and rand_augment"),
     ],
 )
 def test_wrong_values_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:

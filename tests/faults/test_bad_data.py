@@ -4,7 +4,18 @@ import random
 from pathlib import Path
 
 import pytest
-from test_bad_data import BROKEN, complaint, configure, deadly, final_state, noise, numbered, open_way, plain, spoiled
+from test_bad_data import (
+    BROKEN,
+    configure,
+    deadly,
+    error_message,
+    final_state,
+    noise,
+    numbered,
+    open_way,
+    plain,
+    spoiled,
+)
 
 from automix.data import BadImage, ImageFiles, StreamLoader
 from automix.data.decode import read_image
@@ -73,7 +84,7 @@ def test_workers_that_die(how: str, tmp_path: Path, record: Record, monkeypatch:
     for seed in range(DEATHS):
         loader = open_way("workers", root, batch_size=1, seed=seed).loader
         assert isinstance(loader, StreamLoader)
-        message = complaint(lambda loader=loader: list(loader.batches(0, 11)))  # type: ignore[misc]
+        message = error_message(lambda loader=loader: list(loader.batches(0, 11)))  # type: ignore[misc]
         named += message.startswith(f"a loader worker died while it read {root}/train/bee/deadly.png")
     word = {"killed": "killed", "left": "leaves"}[how]
     record(f"loader worker {word} while it reads", DEATHS, named, "the run ends in one line that names the file")

@@ -12,5 +12,5 @@ def datasets() -> None:
     """
     from automix.data import DATASETS
 
-    rows = [(name, str(dataset.num_classes), dataset.about) for name, dataset in DATASETS.items()]
+    rows = [(name, str(dataset.num_classes), dataset.description) for name, dataset in DATASETS.items()]
     print_table(("dataset", "classes", "about"), rows)

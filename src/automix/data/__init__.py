@@ -1,10 +1,13 @@
-"""Datasets by name or folder, and the batches made of them."""
+"""Datasets by name or folder, and the batches made of them.
+
+A batch is a function of (seed, step): training can resume anywhere, with any number of workers.
+"""
 
 from automix.data.augmentation import Augmentation
-from automix.data.bad_files import SKIPPED, Progress, SkippedFile, write_skipped
+from automix.data.bad_files import SKIPPED, OtherDataError, Progress, SkippedFile, write_skipped
 from automix.data.batch_plan import BatchPlan
-from automix.data.datasets import DATASETS, Dataset, check_data, open_dataset
-from automix.data.decode import BadImage, ReadingError
+from automix.data.datasets import DATASETS, Dataset, check_data, data_root, open_dataset
+from automix.data.decode import BadImage, ReadingError, read_image
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
 from automix.data.memory_loader import MemoryLoader
@@ -21,18 +24,21 @@ __all__ = [
     "BatchPlan",
     "Data",
     "Dataset",
-    "ImageSet",
     "ImageFiles",
+    "ImageSet",
     "MemoryLoader",
+    "OtherDataError",
     "Progress",
     "ReadingError",
     "Shapes",
     "SkippedFile",
     "StreamLoader",
     "check_data",
+    "data_root",
     "draw_shapes",
     "load_images",
     "open_data",
     "open_dataset",
+    "read_image",
     "write_skipped",
 ]

@@ -1,82 +1,101 @@
-"""The part of a recipe that concerns pixels, and the transforms that it means for images that are streamed."""
+"""Sizes, crops and colors of training and test images, and timm's transforms for images that are streamed."""
 
 import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
+from automix.core.errors import AutomixError
 from automix.core.validation import check_at_least, check_choice, check_range, check_whole
 from automix.data.image_set import trim_long_side
 
 Crop = Literal["none", "pad", "resized"]
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, for everything that is streamed
-POLICIES = ("original", "originalr", "v0", "v0r", "3a")  # timm's names of AutoAugment
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, for streamed images
+POLICIES = ("original", "originalr", "v0", "v0r", "3a")  # timm's names of AutoAugment policies
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Sizes, crops and colors.
-
-    - `train_size`, `test_size`: pixels; None trains on images as they are (224 px where that is more than 64) and tests
-      at the size of training. `test_crop`: the share of the short side that a test image's crop keeps.
-    - `crop`: "pad" (random crop out of the padded image, an eighth of its size on every side: 4 px for 32),
-      "resized" (RandomResizedCrop) or "none"; `flip`: mirror every other image.
-    - `rand_augment`: magnitude/deviation as in the paper's tables, for instance "9/0.5"; `auto_augment`: timm's name
-      of a policy, for instance "original". Either switches `color_jitter` off, as in timm.
-    - `erasing`: probability of RandomErasing; `repeats`: draws of each image in a row (repeated augmentation).
-    """
+    """How images are prepared for training and for tests."""
 
     train_size: int | None = None
+    """Side of the training images in pixels. If not given, images keep their size, or get 224 px if that is more than
+    64."""
     test_size: int | None = None
+    """Side of the test images in pixels; that of the training images if not given."""
     test_crop: float = 1.0
+    """Share of the short side that the center crop of a test image keeps, in (0, 1]."""
     crop: Crop = "pad"
+    """Random crop of training images: "pad" (out of the image padded by an eighth of its side: 4 px for 32), "resized"
+    (RandomResizedCrop) or "none"."""
     flip: bool = True
+    """Mirror each training image with probability 0.5."""
     rand_augment: str | None = None
+    """RandAugment as MAGNITUDE/DEVIATION, for instance "9/0.5"; switches `color_jitter` off, as in timm."""
     auto_augment: str | None = None
+    """AutoAugment by the name of timm's policy, for instance "original"; switches `color_jitter` off, as in timm."""
     color_jitter: float = 0.0
+    """Random change of brightness, contrast and saturation, by up to this share."""
     erasing: float = 0.0
+    """Probability of RandomErasing, in [0, 1]."""
     repeats: int = 1
+    """Repeated augmentation: how often an image is drawn in a row."""
 
     def __post_init__(self) -> None:
         for name in ("train_size", "test_size", "repeats"):
             check_whole(name, getattr(self, name), 1)
         if not 0 < self.test_crop <= 1:
-            raise ValueError(f"test_crop={self.test_crop}: accepted is a number in (0, 1]")
+            raise AutomixError(f"test_crop must be in (0, 1], got {self.test_crop}")
         check_choice("crop", self.crop, get_args(Crop))
         check_at_least("color_jitter", self.color_jitter, 0)
         check_range("erasing", self.erasing, 0, 1)
         if self.auto_augment is not None:
             check_choice("auto_augment", self.auto_augment, POLICIES)
             if self.rand_augment is not None:
-                raise ValueError(f"auto_augment={self.auto_augment} beside rand_augment: accepted is one of the two")
+                raise AutomixError("auto_augment and rand_augment exclude each other, got both")
         self.policy()
 
     def policy(self) -> str | None:
-        """What timm calls the RandAugment or AutoAugment that is asked for."""
+        """Get timm's name of the RandAugment or AutoAugment policy; None if there is none."""
         if self.rand_augment is None:
             return self.auto_augment
-        found = re.fullmatch(r"(\d|10)/(\d+(?:\.\d+)?)", self.rand_augment)
-        if found is None:
-            raise ValueError(
-                f"rand_augment={self.rand_augment}: accepted is MAGNITUDE/DEVIATION, a whole number from 0 to 10 and "
-                "a number, for instance 9/0.5"
+        match = re.fullmatch(r"(\d|10)/(\d+(?:\.\d+)?)", self.rand_augment)
+        if match is None:
+            raise AutomixError(
+                "rand_augment must be MAGNITUDE/DEVIATION, an integer in [0, 10] and a number, such as 9/0.5; "
+                f"got {self.rand_augment!r}"
             )
-        return f"rand-m{found[1]}-mstd{found[2]}-inc1"
+        return f"rand-m{match[1]}-mstd{match[2]}-inc1"
 
     def per_image(self) -> list[str]:
-        """The names of what is asked for that works on one image at a time, beyond crop and flip."""
+        """Name the options in use that work on one image at a time: all but crop and flip."""
         names = ("rand_augment", "auto_augment", "color_jitter", "erasing")
         return [name for name in names if getattr(self, name)]
 
 
 def padding_for(size: int) -> int:
-    """Pixels around an image of `size` that is cropped out of its padded self: 4 for CIFAR's 32."""
+    """Choose the padding of the crop "pad".
+
+    Args:
+        size: Side of the image in pixels.
+
+    Returns:
+        Pixels on every side: 4 for CIFAR's 32.
+    """
     return size // 8
 
 
 def train_transform(augmentation: Augmentation, size: int) -> Any:
-    """timm's training transform; crops other than RandomResizedCrop are torchvision's."""
+    """Make timm's training transform; the crops "pad" and "none" are torchvision's.
+
+    Args:
+        augmentation: Crops and colors.
+        size: Side of the result in pixels.
+
+    Returns:
+        A function from a PIL image to a normalized tensor ``(3, size, size)``.
+    """
     from timm.data import create_transform
     from torchvision import transforms
 
@@ -105,7 +124,7 @@ def train_transform(augmentation: Augmentation, size: int) -> Any:
 
 
 def _keep_one_bit(colors: Any) -> None:
-    """Keep a bit at least: level 10 of timm means none, which Pillow 13 refuses and earlier ones draw black."""
+    """Keep at least one bit in Posterize: timm's level 10 keeps none, which Pillow 13 refuses."""
     for policy in getattr(colors, "transforms", ()):
         groups = (getattr(policy, "ops", ()), *getattr(policy, "policy", ()))
         for operation in (operation for group in groups for operation in group):
@@ -118,9 +137,17 @@ def _at_least_one_bit(level_fn: Any, level: float, options: Any) -> tuple[int]:
 
 
 def test_transform(augmentation: Augmentation, size: int) -> Any:
-    """timm's test transform: short side to size / test_crop, center crop."""
+    """Make timm's test transform: resize the short side to ``size / test_crop``, then crop the center.
+
+    Args:
+        augmentation: Its `test_crop` is used.
+        size: Side of the result in pixels.
+
+    Returns:
+        A function from a PIL image to a normalized tensor ``(3, size, size)``.
+    """
     from timm.data import create_transform
     from torchvision import transforms
 
-    timms = create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic", mean=MEAN, std=STD)
-    return transforms.Compose([trim_long_side, timms])
+    transform = create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic", mean=MEAN, std=STD)
+    return transforms.Compose([trim_long_side, transform])

@@ -1,18 +1,26 @@
-"""The datasets that need no files: `digits` (scikit-learn's) and `shapes` (drawn from a seed)."""
+"""Datasets that need no download: `digits` (scikit-learn's) and `shapes` (drawn from a seed)."""
 
 import torch
 import torch.nn.functional as F
 
+from automix.core.errors import AutomixError
 from automix.data.image_set import ImageSet
 from automix.data.shapes import CLASSES, draw_shapes
 
 
 def digits(size: int) -> tuple[ImageSet, ImageSet]:
-    """scikit-learn's 1,797 handwritten digits, enlarged from 8 x 8; every third one is for testing."""
+    """Load scikit-learn's 1,797 handwritten digits; every third one is a test image.
+
+    Args:
+        size: Side of the images in pixels; they are enlarged from 8 x 8.
+
+    Returns:
+        The training set and the test set.
+    """
     try:
         import sklearn.datasets
     except ImportError:
-        raise ValueError("data 'digits' needs scikit-learn: pip install 'automix[examples]'") from None
+        raise AutomixError("data 'digits' needs scikit-learn; pip install 'automix[examples]'") from None
     data = sklearn.datasets.load_digits()
     pixels = torch.from_numpy(data.images).unsqueeze(1) * (255 / 16)
     pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", align_corners=False)
@@ -24,7 +32,14 @@ def digits(size: int) -> tuple[ImageSet, ImageSet]:
 
 
 def shapes(size: int) -> tuple[ImageSet, ImageSet]:
-    """5,040 images for training and 1,920 for testing."""
+    """Draw the dataset `shapes`: 5,040 training images and 1,920 test images, with boxes.
+
+    Args:
+        size: Side of the images in pixels.
+
+    Returns:
+        The training set and the test set.
+    """
     train, test = (
         ImageSet(drawn.images, drawn.labels, CLASSES, drawn.boxes.float())
         for drawn in (draw_shapes(5040, size, seed=0), draw_shapes(1920, size, seed=1))

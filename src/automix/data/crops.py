@@ -8,7 +8,18 @@ ATTEMPTS = 10  # to draw a box that fits, as torchvision
 
 
 def crop_and_flip(x: Tensor, top: Tensor, left: Tensor, flip: Tensor, size: tuple[int, int]) -> Tensor:
-    """Cut `size` (height, width) out of each image at its own `top`, `left`, mirrored where `flip`, in one look-up."""
+    """Crop each image at its own corner and mirror some of them, in one indexing operation.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        top: First row of each crop, ``(N,)``.
+        left: First column of each crop, ``(N,)``.
+        flip: Whether to mirror each crop, ``(N,)`` bool.
+        size: Height and width of the crops.
+
+    Returns:
+        The crops, ``(N, C, *size)``, with the dtype of `x`.
+    """
     height, width = size
     rows = top.view(-1, 1) + torch.arange(height)
     across = torch.arange(width)
@@ -24,10 +35,20 @@ def draw_boxes(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Tensor:
-    """Boxes (count, 4), top left height width, of RandomResizedCrop in images of `size` (height, width).
+    """Draw the boxes of RandomResizedCrop.
 
-    The area is uniform in `scale`, the aspect ratio log-uniform in `ratio`; the first attempt that fits counts. Where
-    none does, it is the largest box of an accepted ratio in the middle.
+    The first of ten attempts that fits is taken. If none fits, the box is the largest centered one whose ratio is in
+    range.
+
+    Args:
+        count: Number of boxes.
+        size: Height and width of the images.
+        generator: Source of randomness.
+        scale: Range of the area, as a share of the image; uniform.
+        ratio: Range of the aspect ratio, width / height; log-uniform.
+
+    Returns:
+        Boxes ``(count, 4)`` int64: top, left, height, width.
     """
     height, width = size
     drawn = torch.rand(2, ATTEMPTS, count, generator=generator, dtype=torch.float64)
@@ -37,20 +58,28 @@ def draw_boxes(
     w, h = (area * aspect).sqrt().round().long(), (area / aspect).sqrt().round().long()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first = fits.int().argmax(dim=0, keepdim=True)
-    w, h, found = w.gather(0, first)[0], h.gather(0, first)[0], fits.any(dim=0)
+    w, h, any_fits = w.gather(0, first)[0], h.gather(0, first)[0], fits.any(dim=0)
     place = torch.rand(2, count, generator=generator, dtype=torch.float64)
     top, left = (place[0] * (height - h + 1)).long(), (place[1] * (width - w + 1)).long()
     clipped = min(max(width / height, ratio[0]), ratio[1])
     w0, h0 = min(width, round(height * clipped)), min(height, round(width / clipped))
-    middle = torch.tensor([(height - h0) // 2, (width - w0) // 2, h0, w0])
-    return torch.where(found.view(-1, 1), torch.stack([top, left, h, w], dim=1), middle)
+    centered = torch.tensor([(height - h0) // 2, (width - w0) // 2, h0, w0])
+    return torch.where(any_fits.view(-1, 1), torch.stack([top, left, h, w], dim=1), centered)
 
 
 def resized_crops(x: Tensor, boxes: Tensor, flip: Tensor, size: tuple[int, int]) -> Tensor:
-    """Each image's box (top left height width) enlarged to `size` (height, width), mirrored where `flip`; as float32.
+    """Crop a box out of each image and enlarge it, bilinear, as torchvision's resized_crop without antialiasing.
 
-    Bilinear, as torchvision's resized_crop, for all images in one call. Meant for enlarging: shrinking would need a
-    filter against aliasing, and there is none here.
+    Meant for enlarging: to shrink images without aliasing would need a filter.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        boxes: One box per image, ``(N, 4)``: top, left, height, width.
+        flip: Whether to mirror each crop, ``(N,)`` bool.
+        size: Height and width of the result.
+
+    Returns:
+        The crops, ``(N, C, *size)`` float32.
     """
     top, left, height, width = boxes.float().unbind(dim=1)
     rows = _centers(top, height, size[0])
@@ -64,9 +93,9 @@ def resized_crops(x: Tensor, boxes: Tensor, flip: Tensor, size: tuple[int, int])
 
 
 def _centers(start: Tensor, length: Tensor, count: int) -> Tensor:
-    """Where `count` pixels that cover [start, start + length) have their centers, in pixels of the image, (N, count).
+    """The centers, (N, count), of `count` pixels that cover [start, start + length), in pixels of the image.
 
-    No further out than the centers of the outer pixels: what lies beside the box must not shine in.
+    They are clamped to the centers of the outer pixels, so that pixels beside the box do not contribute.
     """
     start, length = start.view(-1, 1), length.view(-1, 1)
     inside = (torch.arange(count) + 0.5) * length / count - 0.5

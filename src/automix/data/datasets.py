@@ -1,8 +1,8 @@
-"""Datasets by name: what they are, where they lie, where to get them.
+"""The registry of named datasets, and how a dataset is opened by its name, folder or prefix.
 
-A dataset is looked for in the folder `root`, else in the folder that the environment variable AUTOMIX_DATA names, else
-in ./data. Besides the names in `DATASETS`, a dataset can be given as a folder (in any layout of layouts.py, or of tar
-files), by timm's prefixes ``hfds/`` and ``torch/``, or as ``wds/<folder>`` with WebDataset's shards in it.
+A named dataset is searched in the folder `root`, else in the folder given by the environment variable AUTOMIX_DATA,
+else in ./data. Besides the names in `DATASETS`, a dataset can be a folder (class folders, tar files, or any layout of
+layouts.py), timm's ``hfds/<name>`` or ``torch/<name>``, or ``wds/<folder>`` with WebDataset shards in it.
 """
 
 import difflib
@@ -12,39 +12,51 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from automix.core.errors import AutomixError, one_line
 from automix.data import builtin, layouts
+from automix.data.bad_files import drop_bad_files, read_skipped
+from automix.data.folders import class_folders
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
-from automix.data.readers import ITERABLE, PREFIXES, ReaderSet, has_tars, open_reader, open_tars
-from automix.data.shards import ShardSet, open_shards
-
-Split = ImageSet | ImageFiles | ReaderSet | ShardSet
+from automix.data.readers import ITERABLE, PREFIXES, has_tars, open_reader, open_tars
+from automix.data.shards import open_shards
+from automix.data.sources import Loadable, Split
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named dataset. It lies in the first of `folders` below the data root that has `marker` in it.
+    """A named dataset.
 
-    `image_size` is None where images differ in size. `draw` makes a dataset that has no files, at a given size.
+    Attributes:
+        description: What it is, in one line.
+        num_classes: Number of classes.
+        image_size: Side of the images in pixels; None if they differ in size.
+        folders: Where it may be below the data root; the first of these that contains `marker` is taken.
+        marker: A file or folder by which the dataset is recognized; empty if any folder will do.
+        source: Where to get it.
+        layout: Lists the training and the test set of its folder.
+        generate: Makes a dataset that needs no files, at a given size; None if it has files.
+        flip: Whether training may mirror its images.
+        train_count: Number of training images of a generated dataset.
     """
 
-    about: str
+    description: str
     num_classes: int
     image_size: int | None = None
     folders: tuple[str, ...] = ()
     marker: str = "train"
     source: str = ""
-    layout: Callable[[Path], tuple[ImageFiles, ImageFiles] | tuple[ImageSet, ImageSet]] = layouts.folder
-    draw: Callable[[int], tuple[ImageSet, ImageSet]] | None = None
-    flip: bool = True  # False where a mirrored image is another thing
-    train_count: int | None = None  # of a drawn dataset: known before it is drawn
+    layout: Callable[[Path], tuple[ImageFiles, ImageFiles] | tuple[ImageSet, ImageSet]] = class_folders
+    generate: Callable[[int], tuple[ImageSet, ImageSet]] | None = None
+    flip: bool = True
+    train_count: int | None = None
 
 
 DATASETS: dict[str, Dataset] = {
     "digits": Dataset(
-        "scikit-learn's 1,797 handwritten digits", 10, 16, draw=builtin.digits, flip=False, train_count=1198
+        "scikit-learn's 1,797 handwritten digits", 10, 16, generate=builtin.digits, flip=False, train_count=1198
     ),
-    "shapes": Dataset("6,960 drawn shapes on clutter", 12, 32, draw=builtin.shapes, train_count=5040),
+    "shapes": Dataset("6,960 drawn shapes on clutter", 12, 32, generate=builtin.shapes, train_count=5040),
     "cifar10": Dataset(
         "CIFAR-10: 60,000 photos of 32 px",
         10,
@@ -126,59 +138,115 @@ DATASETS: dict[str, Dataset] = {
         layouts.places205,
     ),
 }
+"""The named datasets; see `automix datasets`."""
 
-OTHERS = "an existing folder, hfds/<name>, torch/<name>, wds/<folder>"
+OTHER_NAMES = "an existing folder, hfds/<name>, torch/<name>, wds/<folder>"
 
 
 def check_data(name: str, root: Path | None = None) -> None:
-    """Raise a one-line ValueError unless `name` can be opened, as far as that shows without reading any images."""
+    """Check that a dataset can be opened, as far as possible without reading images.
+
+    Args:
+        name: A name in `DATASETS`, a folder, or a name with a prefix.
+        root: Where named datasets are; AUTOMIX_DATA or ./data if not given.
+
+    Raises:
+        AutomixError: The name is unknown, or the dataset is not there.
+    """
     prefix, _, rest = name.partition("/")
     if name in DATASETS:
-        if DATASETS[name].draw is None:
+        if DATASETS[name].generate is None:
             _find(name, root)
     elif prefix == "wds" and rest:
         if not _shard_folder(rest, root).is_dir():
-            raise ValueError(
-                f"data {name!r}: no folder {_shard_folder(rest, root)}; accepted is wds/<folder of shards>"
-            )
+            raise AutomixError(f"data {name!r}: no folder {_shard_folder(rest, root)}; use wds/<folder of shards>")
     elif prefix in ITERABLE and rest:
-        raise ValueError(f"data {name!r} cannot be read from any step on: accepted are {OTHERS}")
+        raise AutomixError(f"data {name!r} can be read from its beginning only; use {OTHER_NAMES}")
     elif not (prefix in PREFIXES and rest) and not (name and Path(name).is_dir()):
         close = difflib.get_close_matches(name.lower(), DATASETS, n=1)
-        meant = f", did you mean {close[0]!r}?" if close else ":"
-        raise ValueError(f"data {name!r} is unknown{meant} accepted are {', '.join(DATASETS)}, {OTHERS}")
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise AutomixError(f"data must be one of {', '.join(DATASETS)}, {OTHER_NAMES}; got {name!r}{hint}")
 
 
-def open_dataset(name: str, root: Path | None = None, *, image_size: int | None = None) -> tuple[Split, Split]:
-    """The training and the test set `name`: images in memory, a listing of files, or what is streamed only.
+def open_dataset(
+    name: str,
+    root: Path | None = None,
+    *,
+    image_size: int | None = None,
+    classes: int | None = None,
+    per_class: int | None = None,
+    seed: int = 0,
+    skip_list: Path | None = None,
+) -> tuple[Split, Split]:
+    """Open a dataset without reading its images.
 
-    `image_size` is for the sets that are drawn, `digits` and `shapes`; the others come as they are.
+    Args:
+        name: A name in `DATASETS`, a folder, or a name with a prefix.
+        root: Where named datasets are; AUTOMIX_DATA or ./data if not given.
+        image_size: Side in pixels of the generated datasets `digits` and `shapes`; the others keep their size.
+        classes: Keep the first so many classes of both sets; all if not given.
+        per_class: Keep so many training images of each class; all if not given.
+        seed: Seed of the choice of `per_class` images.
+        skip_list: The skipped.json of a run on this dataset (with the same `classes`, `per_class` and `seed`): its
+            files are left out. The file is only read.
+
+    Returns:
+        The training set and the test set: in memory (`ImageSet`), as a list of files (`ImageFiles`), or as a dataset
+        that can only be streamed.
     """
+    train, test = _open(name, root, image_size)
+    if classes is not None or per_class is not None:
+        if not isinstance(train, Loadable) or not isinstance(test, Loadable):
+            raise AutomixError(f"classes and per_class need a named dataset or a folder of images, got data {name!r}")
+        train, test = train.subset(classes=classes, per_class=per_class, seed=seed), test.subset(classes=classes)
+    if skip_list is not None:
+        return drop_bad_files(read_skipped(skip_list, train, test), train, test)
+    return train, test
+
+
+def data_root(root: Path | None = None) -> Path:
+    """Get the folder of the named datasets.
+
+    Args:
+        root: A folder given by the user.
+
+    Returns:
+        `root`, else AUTOMIX_DATA, else ./data.
+    """
+    return Path(root or os.environ.get("AUTOMIX_DATA") or "data")
+
+
+def _open(name: str, root: Path | None, image_size: int | None) -> tuple[Split, Split]:
     check_data(name, root)
     if name in DATASETS:
         known = DATASETS[name]
-        if known.draw is not None:
-            return known.draw(image_size or known.image_size or 32)
-        return known.layout(_find(name, root))
+        if known.generate is not None:
+            return known.generate(image_size or known.image_size or 32)
+        return _list(known, _find(name, root))
     if Path(name).is_dir():
-        return open_folder(Path(name))
+        return _open_folder(Path(name))
     if name.startswith("wds/"):
         return open_shards(_shard_folder(name.removeprefix("wds/"), root))
     return open_reader(name, data_root(root))
 
 
-def open_folder(folder: Path) -> tuple[Split, Split]:
-    """A dataset given as a folder: recognized by a file that only it has, else tar files, else folders of classes."""
+def _open_folder(folder: Path) -> tuple[Split, Split]:
+    """Recognize a dataset by its marker file; else open tar files or class folders."""
     for known in DATASETS.values():
         if known.marker not in ("", "train") and (folder / known.marker).exists():
-            return known.layout(folder)
+            return _list(known, folder)
     if has_tars(folder):
         return open_tars(folder)
-    return layouts.cifar(folder)  # which passes on whatever is not CIFAR's python files
+    return layouts.cifar(folder)  # class folders, unless it has the name of CIFAR's python files
 
 
-def data_root(root: Path | None = None) -> Path:
-    return Path(root or os.environ.get("AUTOMIX_DATA") or "data")
+def _list(known: Dataset, folder: Path) -> tuple[ImageFiles, ImageFiles] | tuple[ImageSet, ImageSet]:
+    try:
+        return known.layout(folder)
+    except AutomixError:
+        raise
+    except (ValueError, LookupError, TypeError) as error:
+        raise AutomixError(f"{folder}: an annotation file is malformed ({one_line(error)})") from None
 
 
 def _shard_folder(name: str, root: Path | None) -> Path:
@@ -186,13 +254,13 @@ def _shard_folder(name: str, root: Path | None) -> Path:
 
 
 def _find(name: str, root: Path | None) -> Path:
-    """The folder of the named dataset."""
-    known, below = DATASETS[name], data_root(root)
+    """The folder of a named dataset."""
+    known, parent = DATASETS[name], data_root(root)
     for folder in known.folders:
-        if (below / folder / known.marker).exists():
-            return below / folder
-    wanted = f"{known.folders[0]}/{known.marker}".rstrip("/")
-    raise ValueError(
-        f"data {name!r}: {below / wanted} not found; accepted is a data root (or AUTOMIX_DATA) with it, get it from "
-        f"{known.source}"
+        if (parent / folder / known.marker).exists():
+            return parent / folder
+    expected = parent / f"{known.folders[0]}/{known.marker}".rstrip("/")
+    raise AutomixError(
+        f"data {name!r}: {expected} not found; get it from {known.source}, and pass its parent folder as data root or "
+        "in AUTOMIX_DATA"
     )

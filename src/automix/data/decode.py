@@ -1,43 +1,38 @@
-"""From a file to an RGB image. What is sound is read with its right colors, what is broken is a BadImage of one line.
+"""Decode an image file to RGB; a broken file raises a `BadImage` of one line.
 
-Sound are CMYK, 16 bits per pixel (scaled), palettes, and animations (their first frame). Transparency is dropped: a
-pixel has the color that its file notes for it, as everywhere in torchvision and timm. Broken are files that Pillow
-cannot decode to the end, images of more pixels than Pillow takes for safe (`PIL.Image.MAX_IMAGE_PIXELS`, 89 million: a
-file of a few kilobytes may claim any number, and each takes memory), and pixels without a known scale (floating-point
-numbers, which is also the only way in which a NaN could come out of a file).
+CMYK, 16 bits per channel (scaled to 8), palettes and animations (their first frame) are read with the right colors.
+Transparency is dropped: a pixel keeps the color that the file stores for it, as in torchvision and timm. These files
+are broken: files that Pillow cannot decode to the end; images with more pixels than Pillow considers safe
+(`PIL.Image.MAX_IMAGE_PIXELS`, 89 million), because a file of a few kilobytes may claim any number; floating-point
+pixels, whose scale is unknown and which may be NaN; named pipes and devices, because opening them may never return.
 """
 
 import errno
 import functools
 import os
+import stat
 import warnings
 from typing import Any
 
-SYSTEM_ERRNOS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT)  # no fault of the file
+from automix.core.errors import AutomixError
 
-
-class _OneLine(Exception):  # noqa: N818  (only a part of the two below)
-    """One line, from a loader's worker process too.
-
-    A worker's exception is made anew in the main process, of the same class and with the whole traceback as its
-    message. Its last line is the message proper.
-    """
-
-    def __init__(self, message: str) -> None:
-        last = (message.strip().splitlines() or [""])[-1]
-        super().__init__(last.removeprefix(f"{type(self).__module__}.{type(self).__qualname__}: "))
-
-
-class BadImage(_OneLine, ValueError):  # noqa: N818  (what it is, not what Python calls such a thing)
-    """A file that cannot be read as an image; `--bad-data skip` leaves such files out."""
-
-
-class ReadingError(_OneLine, OSError):
-    """The machine could not read an image, for no fault of the file: no memory, too many open files, a dead worker."""
+SYSTEM_ERRNOS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT)  # not the file's fault
 
 
 def read_image(file: Any, name: str | None = None) -> Any:
-    """`decode`, or a complaint of one line; `name` is what it calls the file."""
+    """Read an image.
+
+    Args:
+        file: A path, or a binary file object.
+        name: What error messages call the file; `file` itself if not given.
+
+    Returns:
+        The PIL image: RGB, upright according to its EXIF orientation.
+
+    Raises:
+        BadImage: The file cannot be read as an image.
+        ReadingError: The system could not read it, for instance for lack of memory.
+    """
     try:
         return decode(file)
     except Exception as error:
@@ -45,39 +40,63 @@ def read_image(file: Any, name: str | None = None) -> Any:
 
 
 def decode(file: Any) -> Any:
-    """The path or open file as PIL's RGB image, upright as its camera noted.
+    """Decode an image; `read_image` without its error handling.
 
-    May raise anything: damaged files make Pillow end in OSError, SyntaxError, struct.error, ...
+    Args:
+        file: A path, or a binary file object.
+
+    Returns:
+        The PIL image: RGB, upright according to its EXIF orientation.
+
+    Raises:
+        Exception: Almost anything; damaged files make Pillow raise OSError, SyntaxError, struct.error and others.
     """
     from PIL import Image, ImageOps
 
-    _refuse_instead_of_warning()
+    _ignore_bomb_warning()
+    if isinstance(file, str | os.PathLike) and not stat.S_ISREG(os.stat(file).st_mode):
+        raise AutomixError("not a regular file")
     with Image.open(file) as image:
         limit = Image.MAX_IMAGE_PIXELS
         if limit is not None and image.width * image.height > limit:
-            raise ValueError(f"{image.width} x {image.height} px: accepted are up to {limit} pixels")
+            raise AutomixError(f"{image.width} x {image.height} px, more than {limit} pixels")
         ImageOps.exif_transpose(image, in_place=True)
         return to_rgb(image)
 
 
 def to_rgb(image: Any) -> Any:
-    """A PIL image of any mode as RGB."""
+    """Convert a PIL image of any mode to RGB.
+
+    Args:
+        image: The image.
+
+    Returns:
+        The RGB image. Values of 16 bits are scaled to 8 bits.
+    """
     from PIL import Image
 
     if not isinstance(image, Image.Image):
-        raise TypeError(f"it is a {type(image).__name__}; accepted are PIL's images")
+        raise AutomixError(f"it must be a PIL image, got {type(image).__name__}")
     if 0 in image.size:
-        raise ValueError("it has no pixels")
+        raise AutomixError("it has no pixels")
     if image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers: accepted are whole ones, whose scale is known")
+        raise AutomixError("its pixels are floating-point numbers, whose scale is unknown")
     if image.mode.startswith("I"):
         image = _to_eight_bits(image)
     image.info.pop("transparency", None)  # Pillow warns of one that it cannot keep
     return image.convert("RGB")
 
 
-def image_error(name: str, error: Exception) -> BadImage | ReadingError:
-    """What to raise where reading the image `name` ended in `error`."""
+def image_error(name: str, error: Exception) -> "BadImage | ReadingError":
+    """Turn any exception of a decoder into an error of one line.
+
+    Args:
+        name: What the message calls the image.
+        error: The exception.
+
+    Returns:
+        The error to raise: `ReadingError` if the system is at fault, else `BadImage`.
+    """
     from PIL import UnidentifiedImageError
 
     if isinstance(error, BadImage | ReadingError):
@@ -95,21 +114,21 @@ def image_error(name: str, error: Exception) -> BadImage | ReadingError:
 
 
 def _to_eight_bits(image: Any) -> Any:
-    """0 to 65535 scaled to 0 to 255; Pillow's own conversion turns everything above 255 white."""
+    """Scale 0 to 65535 to 0 to 255; Pillow's own conversion clips everything above 255."""
     import numpy as np
     from PIL import Image
 
     values = np.asarray(image)
     if values.min() < 0 or values.max() > 65535:
-        raise ValueError("its pixels have more than 16 bits")
+        raise AutomixError("its pixels have more than 16 bits")
     return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
 @functools.cache
-def _refuse_instead_of_warning() -> None:
-    """Silence Pillow's warning of many pixels: `decode` refuses what it warns of.
+def _ignore_bomb_warning() -> None:
+    """Silence Pillow's warning about many pixels, because `decode` refuses such images.
 
-    At the end of the list, where it gives way to whatever filter somebody else has set.
+    The filter is appended, so that filters set by the application take precedence.
     """
     from PIL import Image
 
@@ -121,3 +140,31 @@ def _is_empty(path: str) -> bool:
         return os.path.getsize(path) == 0
     except OSError:
         return False
+
+
+class _OneLine(Exception):  # noqa: N818  (a mixin of the two errors below)
+    """Keep the message to one line, also for errors that come out of a loader's worker process.
+
+    torch re-raises a worker's exception as the same class with the whole traceback as its message. The last line of
+    that is the original message.
+    """
+
+    def __init__(self, message: str) -> None:
+        last = (message.strip().splitlines() or [""])[-1]
+        super().__init__(last.removeprefix(f"{type(self).__module__}.{type(self).__qualname__}: "))
+
+
+class BadImage(_OneLine, AutomixError):  # noqa: N818  (names the thing, as in bad_data)
+    """A file that cannot be read as an image; ``bad_data="skip"`` leaves such files out.
+
+    Args:
+        message: One line that starts with the file's name.
+    """
+
+
+class ReadingError(_OneLine, OSError):
+    """The system could not read an image that may be sound: out of memory, too many open files, a dead worker.
+
+    Args:
+        message: One line that starts with the file's name.
+    """

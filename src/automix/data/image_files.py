@@ -1,4 +1,4 @@
-"""A dataset on disk: a list of image files with their labels, read when they are wanted."""
+"""A dataset on disk: a list of image files with their labels, read on demand."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.data.decode import decode as decode
+from automix.core.errors import AutomixError
 from automix.data.decode import read_image
 from automix.data.image_set import ImageSet, resize_and_crop, resize_and_crop_boxes
 from automix.data.subset import check_labels, subset_positions
@@ -18,9 +18,14 @@ CHUNK = 64  # images that a thread reads at a time
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """`paths` of N images, `labels` (N,) int64, the names of the classes, and where known the objects' `boxes`.
+    """Labeled image files.
 
-    Boxes are (N, 4) float: x0 y0 x1 y1 in pixels of the file, x1 and y1 exclusive.
+    Attributes:
+        paths: The files.
+        labels: Class indices, ``(N,)`` int64.
+        classes: The names of the classes, in the order of the labels.
+        boxes: Object boxes, ``(N, 4)`` float: x0, y0, x1, y1 in pixels of the file, x1 and y1 exclusive. None if the
+            dataset has no boxes.
     """
 
     paths: tuple[str, ...]
@@ -35,27 +40,68 @@ class ImageFiles:
         return len(self.paths)
 
     def name_of(self, index: int) -> str:
-        """What messages call image `index`."""
+        """Name an image for messages.
+
+        Args:
+            index: Position of the image.
+
+        Returns:
+            The path of its file.
+        """
         return self.paths[index]
 
     def read(self, index: int) -> tuple[Any, int]:
-        """Image `index` as PIL's, and its label."""
+        """Read one image.
+
+        Args:
+            index: Position of the image.
+
+        Returns:
+            The PIL image (RGB) and its label.
+
+        Raises:
+            BadImage: The file cannot be read as an image.
+        """
         return read_image(self.paths[index]), int(self.labels[index])
 
     def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "ImageFiles":
-        """The first `classes` classes, and `per_class` images of each, drawn by `seed`."""
+        """Keep some classes and some images of each.
+
+        Args:
+            classes: Keep the first so many classes; all if not given.
+            per_class: Keep so many images of each class; all if not given.
+            seed: Seed of the choice within a class.
+
+        Returns:
+            The smaller dataset, in the same order.
+        """
         chosen = self.take(subset_positions(self.labels, len(self.classes), classes, per_class, seed))
         return replace(chosen, classes=self.classes[:classes])
 
     def take(self, positions: Tensor) -> "ImageFiles":
-        """The images at `positions`, in that order."""
+        """Keep the images at some positions.
+
+        Args:
+            positions: Positions, ``(M,)`` int64.
+
+        Returns:
+            Those images, in that order.
+        """
         paths = tuple(self.paths[i] for i in positions.tolist())
-        return ImageFiles(
-            paths, self.labels[positions], self.classes, None if self.boxes is None else self.boxes[positions]
-        )
+        boxes = None if self.boxes is None else self.boxes[positions]
+        return ImageFiles(paths, self.labels[positions], self.classes, boxes)
 
     def in_memory(self, size: int | None = None, crop: float = 1.0) -> ImageSet:
-        """All images, in order, resized and cropped to `size`; without a size they must be equally large already."""
+        """Read all images.
+
+        Args:
+            size: Resize and center-crop the images to this side in pixels. If not given, all files must have the same
+                width and height.
+            crop: Share of the resized short side that the crop keeps.
+
+        Returns:
+            The images, in the same order.
+        """
         import numpy as np
 
         first = read_image(self.paths[0])
@@ -71,11 +117,11 @@ class ImageFiles:
                         boxes[index] = resize_and_crop_boxes(boxes[index : index + 1], image.size, size, crop)
                     image = resize_and_crop(image, image.size, size, crop)
                 elif image.size != first.size:
-                    found = f"{image.width} x {image.height} px, the first is {first.size}"
-                    raise ValueError(f"{path}: {found}: pass image_size=...")
+                    shapes = f"{image.width} x {image.height} px, the first image {first.width} x {first.height} px"
+                    raise AutomixError(f"{path}: {shapes}; pass image_size to resize all images")
                 pixels[index] = np.moveaxis(np.asarray(image), 2, 0)
 
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # PIL decodes without holding Python's lock
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # PIL releases the GIL while it decodes
             for _ in pool.map(load, range(0, len(self), CHUNK)):
                 pass
         return ImageSet(torch.from_numpy(pixels), self.labels, self.classes, boxes)

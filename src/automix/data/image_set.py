@@ -6,16 +6,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from automix.core.errors import AutomixError
 from automix.data.subset import check_labels, subset_positions
 
-LONGEST = 100  # times the short side: beyond it, resizing by the short side would take gigabytes
+MAX_ASPECT = 100  # long side / short side; beyond it, resizing by the short side would take gigabytes
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """`images` (N, 3, H, W) uint8, `labels` (N,) int64, the names of the classes, and where known the `boxes`.
+    """Labeled images in memory.
 
-    Boxes are (N, 4) float: x0 y0 x1 y1 in pixels of `images`, x1 and y1 exclusive.
+    Attributes:
+        images: Pixels, ``(N, 3, H, W)`` uint8.
+        labels: Class indices, ``(N,)`` int64.
+        classes: The names of the classes, in the order of the labels.
+        boxes: Object boxes, ``(N, 4)`` float: x0, y0, x1, y1 in pixels of `images`, x1 and y1 exclusive. None if the
+            dataset has no boxes.
     """
 
     images: Tensor
@@ -24,41 +30,79 @@ class ImageSet:
     boxes: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.images.dtype != torch.uint8:  # in which there is neither NaN nor a doubt about the scale
-            raise ValueError(f"images of type {self.images.dtype}: accepted is torch.uint8, values 0 to 255")
+        if self.images.dtype != torch.uint8:  # which has no NaN, and a known scale
+            raise AutomixError(f"images must be torch.uint8 (values 0 to 255), got {self.images.dtype}")
         check_labels(self.labels, self.classes, self.name_of)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def name_of(self, index: int) -> str:
-        """What messages call image `index`."""
+        """Name an image for messages.
+
+        Args:
+            index: Position of the image.
+
+        Returns:
+            "image 7", for instance.
+        """
         return f"image {index}"
 
     def read(self, index: int) -> tuple[Any, int]:
-        """Image `index` as PIL's, and its label."""
+        """Get one image.
+
+        Args:
+            index: Position of the image.
+
+        Returns:
+            The PIL image and its label.
+        """
         from PIL import Image
 
         return Image.fromarray(self.images[index].permute(1, 2, 0).numpy()), int(self.labels[index])
 
     def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "ImageSet":
-        """The first `classes` classes, and `per_class` images of each, drawn by `seed`."""
+        """Keep some classes and some images of each.
+
+        Args:
+            classes: Keep the first so many classes; all if not given.
+            per_class: Keep so many images of each class; all if not given.
+            seed: Seed of the choice within a class.
+
+        Returns:
+            The smaller dataset, in the same order.
+        """
         chosen = self.take(subset_positions(self.labels, len(self.classes), classes, per_class, seed))
         return replace(chosen, classes=self.classes[:classes])
 
     def take(self, positions: Tensor) -> "ImageSet":
-        """The images at `positions`, in that order."""
+        """Keep the images at some positions.
+
+        Args:
+            positions: Positions, ``(M,)`` int64.
+
+        Returns:
+            Those images, in that order.
+        """
         boxes = None if self.boxes is None else self.boxes[positions]
         return ImageSet(self.images[positions], self.labels[positions], self.classes, boxes)
 
     def resized(self, size: int, crop: float = 1.0) -> "ImageSet":
-        """Every image brought to `size` by `resize_and_crop`."""
+        """Resize and center-crop every image, with its box.
+
+        Args:
+            size: Side of the result in pixels.
+            crop: Share of the resized short side that the crop keeps.
+
+        Returns:
+            Images of ``size x size`` pixels.
+        """
         shape = (self.images.shape[-1], self.images.shape[-2])
         boxes = None if self.boxes is None else resize_and_crop_boxes(self.boxes, shape, size, crop)
         return ImageSet(resize_and_crop(self.images, shape, size, crop), self.labels, self.classes, boxes)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel, of pixels scaled to [0, 1]."""
+        """Compute mean and standard deviation of each channel, of pixels scaled to [0, 1]."""
         # Counting how often each of the 256 values occurs is exact and needs no second copy of the images as floats.
         values = torch.arange(256, dtype=torch.float64) / 255
         mean, std = torch.zeros(3), torch.zeros(3)
@@ -69,13 +113,20 @@ class ImageSet:
             center = (counts * values).sum() / total
             mean[channel] = center
             std[channel] = ((counts * (values - center) ** 2).sum() / (total - 1)).sqrt()
-        return mean, std.clamp(min=1 / 255)  # a channel that is the same everywhere must not divide by 0
+        return mean, std.clamp(min=1 / 255)  # a constant channel must not divide by 0
 
 
 def resize_and_crop(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0) -> Any:
-    """A PIL image or a tensor of images, (width, height) `shape`, as `size` x `size` pixels.
+    """Resize the short side (bicubic) to ``size / crop`` and cut out the center, as timm prepares test images.
 
-    The short side is resized (bicubic) to size / crop, then the center is cut out. Proportions are kept.
+    Args:
+        image: A PIL image, or a tensor of images ``(..., H, W)``.
+        shape: Its width and height.
+        size: Side of the result in pixels.
+        crop: Share of the resized short side that the crop keeps, in (0, 1].
+
+    Returns:
+        The image or images as ``size x size`` pixels; unchanged if they have that size and `crop` is 1.
     """
     if crop == 1 and shape == (size, size):
         return image
@@ -87,19 +138,36 @@ def resize_and_crop(image: Any, shape: tuple[int, int], size: int, crop: float =
 
 
 def trim_long_side(image: Any) -> Any:
-    """A PIL image or a tensor of images; a long thin one without ends that no crop by the short side ever shows."""
+    """Cut off the ends of a very long or tall image, which no crop by the short side shows.
+
+    Args:
+        image: A PIL image, or a tensor of images ``(..., H, W)``.
+
+    Returns:
+        The image, its long side at most 100 times the short one.
+    """
     from torchvision.transforms import functional as TF
 
     width, height = TF.get_image_size(image)
     short, long = sorted((width, height))
-    if long <= LONGEST * short:
+    if long <= MAX_ASPECT * short:
         return image
-    kept = LONGEST * short + (long - LONGEST * short) % 2  # as much off either end, to the pixel
+    kept = MAX_ASPECT * short + (long - MAX_ASPECT * short) % 2  # the same number of pixels off either end
     return TF.center_crop(image, [min(height, kept), min(width, kept)])
 
 
 def resize_and_crop_boxes(boxes: Tensor, shape: tuple[int, int], size: int, crop: float = 1.0) -> Tensor:
-    """Where `resize_and_crop` puts `boxes` (N, 4) of images of (width, height) `shape`, clipped to the crop."""
+    """Move boxes as `resize_and_crop` moves the pixels.
+
+    Args:
+        boxes: ``(N, 4)``: x0, y0, x1, y1 in pixels of the original images.
+        shape: Width and height of the original images.
+        size: Side of the result in pixels.
+        crop: Share of the resized short side that the crop keeps.
+
+    Returns:
+        The boxes in pixels of the result, clipped to it.
+    """
     if crop == 1 and shape == (size, size):
         return boxes
     short, target = min(shape), int(size / crop)

@@ -1,6 +1,6 @@
 """Batches of a dataset in memory, cropped and flipped as tensor operations.
 
-Batch number `step` is a function of (seed, step): whoever resumes at a step gets the batch that would have come.
+A batch is a function of (seed, step), so training can resume at any step.
 """
 
 from collections.abc import Iterator
@@ -11,19 +11,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automix.core.draws import step_generator
+from automix.core.errors import AutomixError
+from automix.core.validation import check_choice
 from automix.data.batch_plan import BatchPlan
 from automix.data.crops import crop_and_flip, draw_boxes, resized_crops
 from automix.data.image_set import ImageSet
 from automix.data.subset import spread_over_classes
 
-TEST_BATCH = 100  # test images at once, unless a training part is larger
+TEST_BATCH = 100  # test images at once, unless a training micro-batch is larger
 
 
 class MemoryLoader:
-    """Batches after a `plan`, pixels normalized by the training set's statistics, channels last.
+    """Batches of images in memory, normalized by the training set's statistics, in channels-last format.
 
-    `crop` "pad" takes a random crop out of the image with `padding` black pixels around it, as on CIFAR; "resized"
-    enlarges a random box (RandomResizedCrop); "none" leaves the image as it is. `flip` mirrors every other image.
+    Args:
+        data: The training set.
+        plan: Which images make up which batch.
+        test: The test set, for `test_batches` and `preview`.
+        crop: "pad" takes a random crop out of the padded image, as on CIFAR; "resized" enlarges a random box
+            (RandomResizedCrop); "none" keeps the whole image.
+        padding: Black pixels around the image, for "pad".
+        flip: Mirror each training image with probability 0.5.
     """
 
     def __init__(
@@ -37,13 +45,10 @@ class MemoryLoader:
         flip: bool = True,
     ) -> None:
         if plan.count != len(data):
-            raise ValueError(
-                f"the plan counts {plan.count} images, the training set has {len(data)}: accepted are equals"
-            )
+            raise AutomixError(f"plan.count must be {len(data)}, the number of training images, got {plan.count}")
         if padding < 0:
-            raise ValueError(f"padding={padding}: accepted is a number of pixels >= 0")
-        if crop not in ("none", "pad", "resized"):
-            raise ValueError(f"crop={crop!r}: accepted are none, pad, resized")
+            raise AutomixError(f"padding must be >= 0, got {padding}")
+        check_choice("crop", crop, ("none", "pad", "resized"))
         self.data = data
         self.plan = plan
         self.test = test
@@ -57,7 +62,15 @@ class MemoryLoader:
         return self.plan.steps_per_epoch
 
     def batch(self, step: int, micro_step: int = 0) -> tuple[Tensor, Tensor]:
-        """Images (N, 3, H, W) and labels (N,) of training step 0, 1, ..."""
+        """Make a training batch.
+
+        Args:
+            step: The training step, 0, 1, ... over all epochs.
+            micro_step: The gradient accumulation step of this process.
+
+        Returns:
+            Images ``(N, 3, H, W)`` float32 and labels ``(N,)`` int64.
+        """
         chosen = self.plan.indices(step, micro_step)
         generator = step_generator(self.plan.seed, step, self.plan.micro_batch_index(micro_step), stream="augment")
         images = self.data.images[chosen]
@@ -72,26 +85,48 @@ class MemoryLoader:
         return self.normalize(images), self.data.labels[chosen]
 
     def batches(self, first: int, last: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's accumulate of the steps from `first` up to `last`, exclusive."""
+        """Go through this process's micro-batches of several steps.
+
+        Args:
+            first: The first step.
+            last: The step after the last one.
+
+        Yields:
+            Images ``(N, 3, H, W)`` and labels ``(N,)`` of each micro-batch.
+        """
         for step in range(first, last):
             for micro_step in range(self.plan.accumulate):
                 yield self.batch(step, micro_step)
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's share of the test set: every image once over all processes, in order."""
+        """Go through this process's share of the test set; over all processes every image comes once, in order."""
         test = self._test_set()
         share = torch.arange(self.plan.rank, len(test), self.plan.world_size)
         for chosen in share.split(max(TEST_BATCH, self.plan.micro_batch_size)):
             yield self.normalize(test.images[chosen]), test.labels[chosen]
 
     def preview(self, count: int) -> tuple[Tensor, Tensor]:
-        """`count` test images, of as many different classes as there are; always the same ones."""
+        """Get a few test images of as many classes as possible; always the same ones.
+
+        Args:
+            count: Number of images.
+
+        Returns:
+            Normalized images ``(N, 3, H, W)`` and labels ``(N,)``.
+        """
         test = self._test_set()
         chosen = spread_over_classes(test.labels, count)
         return self.normalize(test.images[chosen]), test.labels[chosen]
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Images of values 0 to 255 as float32 of mean 0 and variance 1 over the training set; for test images too."""
+        """Normalize images so that the training set has mean 0 and variance 1 in each channel.
+
+        Args:
+            images: Pixels from 0 to 255, ``(N, 3, H, W)``.
+
+        Returns:
+            Normalized pixels, float32, channels-last.
+        """
         scaled = images.contiguous(memory_format=torch.channels_last).div(255)
         return scaled.sub_(self.mean.view(3, 1, 1)).div_(self.std.view(3, 1, 1))
 
@@ -100,5 +135,5 @@ class MemoryLoader:
 
     def _test_set(self) -> ImageSet:
         if self.test is None:
-            raise ValueError("the loader has no test set: pass test=... when making it")
+            raise AutomixError("the loader has no test set; pass test= to MemoryLoader")
         return self.test

@@ -1,34 +1,43 @@
-"""From a dataset's name and an augmentation to batches: in memory where images are small, streamed otherwise."""
+"""From a dataset's name and an augmentation to batches: in memory if the images are small, else streamed."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from automix.core.errors import AutomixError
 from automix.core.validation import check_choice
 from automix.data.augmentation import Augmentation, padding_for
 from automix.data.bad_files import Progress, SkippedFile, drop_bad_files, find_bad_files, read_skipped
 from automix.data.batch_plan import BatchPlan
-from automix.data.datasets import DATASETS, Split, open_dataset
+from automix.data.datasets import DATASETS, open_dataset
+from automix.data.folders import EXPECTED
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
 from automix.data.memory_loader import MemoryLoader
+from automix.data.sources import Loadable, Split
 from automix.data.stream_loader import StreamLoader
 
 SMALL = 64  # pixels: up to this size images are held in memory
 MEMORY_LIMIT = 4 * 2**30  # bytes of training images; larger sets are streamed whatever their size
-PHOTO_SIZE = 224  # of larger images, where the augmentation names no size
-LOOKED_AT = 9  # images whose sizes tell that of the others
+PHOTO_SIZE = 224  # of larger images, if the augmentation gives no size
+SIZE_SAMPLES = 9  # images whose sizes are looked at
 
 BadData = Literal["fail", "skip"]
-
-Loadable = ImageSet | ImageFiles  # what can be held in memory; the other kinds are streamed
+"""What happens to a file that cannot be read as an image."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """A dataset ready for training; `image_size` is the size in training, in pixels.
+    """A dataset ready for training.
 
-    `skipped` are the files that were left out and do not count; None where that was not asked for.
+    Attributes:
+        name: The name it was opened by.
+        classes: The names of the classes, in the order of the labels.
+        image_size: Side of the training images in pixels.
+        train_count: Number of training images, without skipped files.
+        test_count: Number of test images, without skipped files.
+        loader: Gives the batches.
+        skipped: The files that are left out; None unless opened with ``bad_data="skip"``.
     """
 
     name: str
@@ -40,10 +49,10 @@ class Data:
     skipped: tuple[SkippedFile, ...] | None = None
 
     def file_counts(self) -> dict[str, int]:
-        """Files for training and testing, the skipped ones included."""
-        left_out = [file.use for file in self.skipped or ()]
+        """Count the files for "training" and "testing", the skipped ones included."""
+        skipped = [file.use for file in self.skipped or ()]
         counts = {"training": self.train_count, "testing": self.test_count}
-        return {use: count + left_out.count(use) for use, count in counts.items()}
+        return {use: count + skipped.count(use) for use, count in counts.items()}
 
 
 def open_data(
@@ -64,29 +73,50 @@ def open_data(
     skip_list: Path | None = None,
     progress: Progress | None = None,
 ) -> Data:
-    """The dataset `name` (see names.py) with its batches.
+    """Open a dataset for training, with its batches.
 
-    Images of up to 64 px are held in memory, unless the augmentation works on one image at a time (RandAugment and the
-    like) or the set comes through a reader (hfds/, torch/, wds/, tar files); everything else is streamed by `workers`
-    processes. In memory, pixels are normalized by the training set's statistics, on streams by ImageNet's.
+    Images of up to 64 px are held in memory and normalized by the statistics of the training set. All others are
+    streamed from disk by worker processes and normalized by ImageNet's statistics. Small images are streamed too if
+    the augmentation works on one image at a time (RandAugment, for instance), or if they come through a reader (hfds/,
+    torch/, wds/, tar files).
 
-    `classes` restricts both sets to the first classes, `per_class` the training set to so many images of each, drawn by
-    `subset_seed`: runs that differ in `seed` alone share their images. `batch_size` is that of a whole step, over the
-    `world_size` processes and their `accumulate`.
+    Args:
+        name: A name in `DATASETS`, a folder, or a name with a prefix; see `open_dataset`.
+        augmentation: Sizes, crops and colors.
+        root: Where named datasets are; AUTOMIX_DATA or ./data if not given.
+        classes: Keep the first so many classes of both sets, at least 2; all if not given.
+        per_class: Keep so many training images of each class; all if not given.
+        subset_seed: Seed of the choice of `per_class` images. Runs that differ only in `seed` share their images.
+        batch_size: Images in a step, over all processes and accumulation steps.
+        seed: Seed of the order and of the augmentation.
+        rank: Number of this process.
+        world_size: Number of processes.
+        accumulate: Gradient accumulation steps of a process in a step.
+        workers: Worker processes for streamed images; 0 reads in this process.
+        bad_data: "fail" raises `BadImage` when a file cannot be read. "skip" finds such files in advance and leaves
+            them out; a `per_class` subset is not refilled.
+        skip_list: With "skip", the list of bad files of an earlier start of the same run; if the file exists, the
+            files are not searched again.
+        progress: With "skip", called with the number of images checked so far and the number of all images.
 
-    `bad_data` is what happens to a file that cannot be read: "fail" is a BadImage when it is met, "skip" leaves it out
-    of both sets (see skip.py), from the list in the file `skip_list` where there is one; otherwise all files are read
-    to find the bad ones, and `progress` is told how far that is. Files left out of a subset are not replaced.
+    Returns:
+        The dataset and its loader.
     """
     check_choice("bad_data", bad_data, get_args(BadData))
+    if classes is not None and classes < 2:
+        raise AutomixError(f"classes must be >= 2, got {classes}")
     known = DATASETS.get(name)
-    drawn = known is not None and known.draw is not None
+    generated = known is not None and known.generate is not None
     per_image = augmentation.per_image()
-    if drawn and per_image:
-        raise ValueError(f"{per_image[0]} on data {name!r}: accepted are crop and flip")
+    if generated and per_image:
+        raise AutomixError(f"{per_image[0]} cannot be used on data {name!r}, only crop and flip")
     if known is not None and not known.flip:
         augmentation = replace(augmentation, flip=False)
-    train, test = open_subset(name, root, augmentation.train_size, classes, per_class, subset_seed)
+    train, test = open_dataset(
+        name, root, image_size=augmentation.train_size, classes=classes, per_class=per_class, seed=subset_seed
+    )
+    if len(train.classes) < 2:
+        raise AutomixError(f"data {name!r}: only one class, {train.classes[0]!r}; training needs 2; {EXPECTED}")
     skipped = None
     if bad_data == "skip":
         if skip_list is not None and skip_list.exists():
@@ -99,7 +129,7 @@ def open_data(
     test_size = augmentation.test_size or size
     fits = size <= SMALL and len(train) * 3 * size**2 <= MEMORY_LIMIT and not per_image
     loader: MemoryLoader | StreamLoader
-    if isinstance(train, Loadable) and isinstance(test, Loadable) and (drawn or fits):
+    if isinstance(train, Loadable) and isinstance(test, Loadable) and (generated or fits):
         loader = MemoryLoader(
             _in_memory(train, size),
             plan,
@@ -121,37 +151,30 @@ def load_images(
     per_class: int | None = None,
     seed: int = 0,
 ) -> tuple[ImageSet, ImageSet]:
-    """The training and the test set `name` (see names.py) in memory, without batches.
+    """Read a dataset into memory, without batches.
 
-    Images are brought to `image_size`; without it they stay as they are and must be equally large (16 px for digits,
-    32 px for shapes). `classes` restricts both sets, `per_class` the training set. Only the images wanted are read.
+    Args:
+        name: A name in `DATASETS` or a folder of images; see `open_dataset`.
+        image_size: Resize and center-crop the images to this side in pixels. If not given, they keep their size (16 px
+            for digits, 32 px for shapes), which must be the same for all.
+        classes: Keep the first so many classes of both sets; all if not given.
+        per_class: Keep so many training images of each class; all if not given.
+        seed: Seed of the choice of `per_class` images.
+
+    Returns:
+        The training set and the test set.
     """
     if image_size is not None and image_size < 1:
-        raise ValueError(f"image_size={image_size}: accepted is a number of pixels >= 1")
-    train, test = open_subset(str(name), None, image_size, classes, per_class, seed)
+        raise AutomixError(f"image_size must be >= 1, got {image_size}")
+    train, test = open_dataset(str(name), image_size=image_size, classes=classes, per_class=per_class, seed=seed)
     if not isinstance(train, Loadable) or not isinstance(test, Loadable):
-        raise ValueError(f"data {str(name)!r} can be streamed only: accepted are named datasets and folders of images")
+        raise AutomixError(f"data {str(name)!r} can only be streamed; use a named dataset or a folder of images")
     return _in_memory(train, image_size), _in_memory(test, image_size)
 
 
-def open_subset(
-    name: str, root: Path | None, size: int | None, classes: int | None, per_class: int | None, seed: int
-) -> tuple[Split, Split]:
-    """`open_dataset`, restricted to some classes and images."""
-    train, test = open_dataset(name, root, image_size=size)
-    if classes is None and per_class is None:
-        return train, test
-    if not isinstance(train, Loadable) or not isinstance(test, Loadable):
-        raise ValueError(f"classes and per_class on data {name!r}: accepted are named datasets and folders of images")
-    return train.subset(classes=classes, per_class=per_class, seed=seed), test.subset(classes=classes)
-
-
 def _native_size(train: Split) -> int:
-    """The usual short side where it is small, else the size that networks for photos are made for.
-
-    Usual is the median of a few images, so that no odd one alone decides.
-    """
-    count = min(LOOKED_AT, len(train))
+    """The median short side of a few images if it is small, else 224."""
+    count = min(SIZE_SAMPLES, len(train))
     sides = sorted(min(train.read(number * len(train) // count)[0].size) for number in range(count))
     size = sides[count // 2]
     return size if size <= SMALL else PHOTO_SIZE

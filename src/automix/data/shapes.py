@@ -1,11 +1,11 @@
-"""`shapes`: textured shapes on cluttered backgrounds, drawn from a seed, with boxes and masks. Needs no download.
+"""The dataset `shapes`: textured shapes on cluttered backgrounds, drawn from a seed, with boxes and masks.
 
-Every image shows one bright object of one of 12 classes on a dark ground. Class is outline alone: position, size,
-rotation, hues and texture of object and ground are drawn independently of it, fragments of other outlines lie behind
-and in front of it, and noise covers everything. Pentagons, hexagons, octagons and discs are meant to be hard to tell
-apart at 32 px. Without the order of bright and dark a small network learned nothing in the steps of a quickstart.
+Every image shows one bright object of one of 12 classes on a dark background. Only the outline depends on the class:
+position, size, rotation, colors and textures are drawn independently of it, fragments of other outlines lie behind and
+in front of the object, and noise covers everything. Pentagons, hexagons, octagons and discs are hard to tell apart at
+32 px. The object is brighter than the background so that a small network learns within the steps of a quickstart.
 
-An outline is a radius for every angle, so a thousand objects are drawn by one table look-up for each pixel.
+An outline is a radius for every angle, so a thousand objects are drawn with one table look-up per pixel.
 """
 
 import math
@@ -65,7 +65,14 @@ CLASSES = tuple(_OUTLINES)
 
 @dataclass(frozen=True)
 class Shapes:
-    """`images` (N, 3, S, S) uint8 and `labels` (N,); of what shows, `boxes` (N, 4), x0 y0 x1 y1, `masks` (N, S, S)."""
+    """Drawn images with exact boxes and masks of the visible part of the object.
+
+    Attributes:
+        images: Pixels, ``(N, 3, S, S)`` uint8.
+        labels: Class indices, ``(N,)`` int64.
+        boxes: The smallest boxes around the masks, ``(N, 4)`` int64: x0, y0, x1, y1, x1 and y1 exclusive.
+        masks: The visible pixels of the object, ``(N, S, S)`` bool.
+    """
 
     images: Tensor
     labels: Tensor
@@ -74,7 +81,16 @@ class Shapes:
 
 
 def draw_shapes(count: int, size: int = 32, seed: int = 0) -> Shapes:
-    """`count` images of `size` pixels; classes take turns, so that they are equally frequent."""
+    """Draw images of shapes; image i has class i modulo 12, so that the classes are equally frequent.
+
+    Args:
+        count: Number of images.
+        size: Side of the images in pixels.
+        seed: Seed of all draws.
+
+    Returns:
+        The images with labels, boxes and masks.
+    """
     parts = []
     for start in range(0, count, CHUNK):
         labels = torch.arange(start, min(start + CHUNK, count)) % len(CLASSES)

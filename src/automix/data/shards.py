@@ -1,9 +1,9 @@
-"""WebDataset's shards, read by position.
+"""WebDataset shards, read by position.
 
-A shard is a tar file that has the files of a sample under one name: ``000017.jpg``, ``000017.cls``, the label being the
-number in the latter. The webdataset library, hence timm's reader, gives samples as they come and cannot go back to a
-step. Here shards are plain files on disk: their headers are walked through once when the set is opened, and every image
-is then read from where it lies, in any order.
+A shard is a tar file in which the files of a sample share a name: ``000017.jpg`` and ``000017.cls``, which contains the
+label as a number. The webdataset library, hence timm's reader, gives samples in sequence and cannot start at a step.
+Here shards are plain files on disk: their headers are read once when the dataset is opened, and every image is then
+read from its place, in any order.
 """
 
 import io
@@ -15,17 +15,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from automix.core.errors import AutomixError
 from automix.data.decode import decode, image_error
 from automix.data.subset import check_labels
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "bmp")
-MOST_CLASSES = 1_000_000  # a label beyond is a mistake, and a name for each class up to it would fill the memory
-EXPECTED = "accepted are shards (*.tar) with train, and shards with val, validation or test in their names"
+MAX_CLASSES = 1_000_000  # a larger label is a mistake, and a name for each class would fill the memory
+EXPECTED = "expected shards (*.tar) with train, and shards with val, validation or test in their names"
 
 
 @dataclass(frozen=True)
 class ShardSet:
-    """N images in `shards`: (N, 3) `places` are number of the shard, first byte and length; `labels` are (N,)."""
+    """Labeled images in tar files.
+
+    Attributes:
+        shards: The tar files.
+        places: Where the images are, ``(N, 3)`` int64: number of the shard, first byte, length in bytes.
+        labels: Class indices, ``(N,)`` int64.
+        classes: The names of the classes, in the order of the labels.
+    """
 
     shards: tuple[str, ...]
     places: Tensor
@@ -39,12 +47,12 @@ class ShardSet:
         return len(self.labels)
 
     def name_of(self, index: int) -> str:
-        """What messages call image `index`: its shard, and where in it the image begins."""
+        """Name an image for messages: its shard, and the byte where it begins."""
         shard, start, _ = self.places[index].tolist()
         return f"{self.shards[shard]}, image at byte {start}"
 
     def read(self, index: int) -> tuple[Any, int]:
-        """Image `index` as PIL's, and its label."""
+        """Read one image as a PIL image (RGB), and its label."""
         shard, start, length = self.places[index].tolist()
         try:
             with open(self.shards[shard], "rb") as file:
@@ -55,28 +63,34 @@ class ShardSet:
             raise image_error(self.name_of(index), error) from None
 
     def take(self, positions: Tensor) -> "ShardSet":
-        """The images at `positions`, in that order."""
+        """Keep the images at some positions, in that order."""
         return replace(self, places=self.places[positions], labels=self.labels[positions])
 
 
 def open_shards(root: Path) -> tuple[ShardSet, ShardSet]:
-    """The shards of a folder, told apart by their names (or those of their folders).
+    """Open the shards of a folder; the split is recognized by the names of the shards or of their folders.
 
-    Classes are called 0, 1, ... up to the largest label in training; a label beyond it in testing is refused.
+    Classes are named 0, 1, ... up to the largest training label. A larger test label is refused.
+
+    Args:
+        root: The folder of the shards.
+
+    Returns:
+        The training set and the test set.
     """
-    names = {path: path.relative_to(root).as_posix() for path in sorted(root.rglob("*.tar"))}
+    names = {path: path.relative_to(root).as_posix() for path in sorted(root.rglob("*.tar")) if path.is_file()}
     training = [path for path, name in names.items() if "train" in name]
     testing = [path for path, name in names.items() if path not in training and ("val" in name or "test" in name)]
     if not training or not testing:
-        raise ValueError(f"{root}: no shards for {'testing' if training else 'training'}; {EXPECTED}")
-    (places, labels), (test_places, test_labels) = _walk(training), _walk(testing)
+        raise AutomixError(f"{root}: no shards for {'testing' if training else 'training'}; {EXPECTED}")
+    (places, labels), (test_places, test_labels) = _read_headers(training), _read_headers(testing)
     classes = tuple(str(label) for label in range(int(labels.max()) + 1))
     train = ShardSet(tuple(str(path) for path in training), places, labels, classes)
     return train, ShardSet(tuple(str(path) for path in testing), test_places, test_labels, classes)
 
 
-def _walk(shards: list[Path]) -> tuple[Tensor, Tensor]:
-    """Where the images of the shards lie, and their labels."""
+def _read_headers(shards: list[Path]) -> tuple[Tensor, Tensor]:
+    """The places of the images in the shards, and their labels."""
     places: list[tuple[int, int, int]] = []
     labels: list[int] = []
     for number, shard in enumerate(shards):
@@ -92,11 +106,11 @@ def _walk(shards: list[Path]) -> tuple[Tensor, Tensor]:
                     elif kind == "cls":
                         label[f"{folder}/{key}"] = _label(tar, member)
         except (tarfile.TarError, ValueError) as error:
-            raise ValueError(f"{shard}: cannot be read as a shard ({error})") from None
+            raise AutomixError(f"{shard}: cannot be read as a shard ({error})") from None
         odd = place.keys() ^ label.keys()
         if odd or not place:
             which = f"sample {sorted(odd)[0].strip('/')}" if odd else "any sample"
-            raise ValueError(f"{shard}: image or label of {which} is missing; accepted are pairs like 17.jpg, 17.cls")
+            raise AutomixError(f"{shard}: image or label of {which} is missing; expected pairs like 17.jpg, 17.cls")
         places += place.values()
         labels += [label[key] for key in place]
     return torch.tensor(places), torch.tensor(labels)
@@ -109,7 +123,7 @@ def _label(tar: tarfile.TarFile, member: tarfile.TarInfo) -> int:
         label = int(text)
     except ValueError:
         label = -1
-    if not 0 <= label < MOST_CLASSES:
-        found = text[:20].decode(errors="replace").strip()
-        raise ValueError(f"{member.name}: label {found!r}, accepted are whole numbers from 0 to {MOST_CLASSES - 1}")
+    if not 0 <= label < MAX_CLASSES:
+        shown = text[:20].decode(errors="replace").strip()
+        raise AutomixError(f"{member.name}: label must be a whole number in [0, {MAX_CLASSES - 1}], got {shown!r}")
     return label

@@ -1,4 +1,4 @@
-"""Choosing images by their labels: class and few-shot subsets, and a few images that show many classes."""
+"""Choosing images by their labels: subsets of classes, few-shot subsets, and a few images of many classes."""
 
 from collections.abc import Callable, Sized
 
@@ -6,34 +6,64 @@ import torch
 from torch import Tensor
 
 from automix.core.draws import step_generator
+from automix.core.errors import AutomixError
 
 
 def check_labels(labels: Tensor, classes: Sized, name_of: Callable[[int], str]) -> None:
-    """Raise a one-line ValueError that names an image whose label belongs to no class, if there is one."""
-    outside = ((labels < 0) | (labels >= len(classes))).nonzero().flatten().tolist()
-    if outside:
-        raise ValueError(label_message(name_of(outside[0]), int(labels[outside[0]]), len(classes)))
+    """Refuse labels that belong to no class.
+
+    Args:
+        labels: Class indices, ``(N,)``.
+        classes: The names of the classes.
+        name_of: Gives the name of an image by its position, for the error message.
+
+    Raises:
+        AutomixError: A label is out of range; the message names the first such image.
+    """
+    wrong = ((labels < 0) | (labels >= len(classes))).nonzero().flatten().tolist()
+    if wrong:
+        raise AutomixError(label_message(name_of(wrong[0]), int(labels[wrong[0]]), len(classes)))
 
 
 def label_message(name: str, label: int, num_classes: int) -> str:
-    return f"{name}: label {label}; accepted are 0 to {num_classes - 1}, the classes"
+    """Word the error for an image whose label is out of range."""
+    return f"{name}: label must be in [0, {num_classes - 1}], got {label}"
 
 
 def subset_positions(labels: Tensor, total: int, classes: int | None, per_class: int | None, seed: int) -> Tensor:
-    """Positions, in order, of `per_class` images of each of the first `classes` of `total` classes, drawn by `seed`."""
+    """Choose a subset of a labeled dataset.
+
+    Args:
+        labels: Class indices, ``(N,)``.
+        total: Number of classes.
+        classes: Keep the first so many classes; all if not given.
+        per_class: Keep so many images of each class; all if not given.
+        seed: Seed of the choice within a class.
+
+    Returns:
+        Positions in ascending order.
+    """
     if classes is not None and not 1 <= classes <= total:
-        raise ValueError(f"classes={classes}: accepted are 1 to {total}")
+        raise AutomixError(f"classes must be in [1, {total}], got {classes}")
     order = torch.randperm(len(labels), generator=step_generator(seed, 0, stream="subset"))
     by_class = order[labels[order].argsort(stable=True)]
     members = by_class.split(torch.bincount(labels, minlength=total).tolist())[: classes or total]
-    fewest = min(len(member) for member in members)
-    if per_class is not None and not 1 <= per_class <= fewest:
-        raise ValueError(f"per_class={per_class}: accepted are 1 to {fewest}, the size of the smallest class")
+    smallest = min(len(member) for member in members)
+    if per_class is not None and not 1 <= per_class <= smallest:
+        raise AutomixError(f"per_class must be in [1, {smallest}] (the size of the smallest class), got {per_class}")
     return torch.cat([member[:per_class] for member in members]).sort().values
 
 
 def spread_over_classes(labels: Tensor, count: int) -> Tensor:
-    """Positions of `count` images: the first of every class, then the second of every class, and so on."""
+    """Choose images of as many classes as possible: the first of every class, then the second of every class, ...
+
+    Args:
+        labels: Class indices, ``(N,)``.
+        count: Number of images.
+
+    Returns:
+        Positions, in the order of the choice; fewer than `count` if the dataset is smaller.
+    """
     by_class = labels.argsort(stable=True)
     sizes = torch.bincount(labels)
     starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from automix.core.errors import AutomixError, one_line
 from automix.data.decode import decode
+from automix.data.folders import EXTENSIONS
 from automix.data.image_set import resize_and_crop
-from automix.data.layouts import EXTENSIONS
 
 
 def list_images(paths: Sequence[Path]) -> list[Path]:

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from automix.core.validation import check_whole
-from automix.data.datasets import Split
-from automix.data.open import open_subset
+from automix.data.bad_files import SKIPPED, OtherDataError
+from automix.data.datasets import open_dataset
+from automix.data.sources import Split
 from automix.evaluation.samples import Samples
 from automix.networks.create import create_model
 from automix.runs.classifier import Card, WithNormalization, load_classifier
@@ -65,7 +66,7 @@ def open_inputs(
         config = find_config(path)
     else:
         model, card, config = *_network(source, weights), None
-    test, data = open_test_set(card, config, data, data_root)
+    test, data = open_test_set(card, config, data, data_root, path)
     card = _agree(source, card, test)
     samples = Samples(test, card.image_size, card.crop)
     classifier = WithNormalization(model, card).to(device).eval()
@@ -112,15 +113,39 @@ def pretrained_card(name: str) -> Card:
     return Card(image_size=size, train_size=size, crop=float(expects["crop_pct"]), **options)
 
 
-def open_test_set(card: Card, config: TrainConfig | None, data: str | None, data_root: str | None) -> tuple[Split, str]:
-    """The test images of `data`, or of what the network was trained on, and the name of that."""
+def open_test_set(
+    card: Card, config: TrainConfig | None, data: str | None, data_root: str | None, folder: Path | None = None
+) -> tuple[Split, str]:
+    """Open the test images of a dataset.
+
+    The files that the run skipped as unreadable (``--bad-data skip``) are left out, on its own data and on a copy.
+
+    Args:
+        card: What the network expects.
+        config: The settings of the run, if it is one.
+        data: The dataset; what the network was trained on if not given.
+        data_root: Where named datasets are.
+        folder: The run folder, if it is a run.
+
+    Returns:
+        The test images, and the name of the dataset.
+    """
     name = data or (config.data if config else card.facts.get("data"))
     if name is None:
         raise ValueError("no data to test on: accepted is --data NAME or --data FOLDER")
     own = config is not None and data is None
     root = Path(data_root) if data_root else (config.root if config else None)
-    classes = config.classes if own and config else None
-    return open_subset(name, root, card.train_size, classes, None, 0)[1], name
+    classes, per_class = (config.classes, config.per_class) if own and config else (None, None)
+    skip_list = folder / SKIPPED if folder and config and config.bad_data == "skip" else None
+    try:
+        train_and_test = open_dataset(
+            name, root, image_size=card.train_size, classes=classes, per_class=per_class, skip_list=skip_list
+        )
+    except OtherDataError:
+        if own:
+            raise
+        train_and_test = open_dataset(name, root, image_size=card.train_size)
+    return train_and_test[1], name
 
 
 def _agree(source: str, card: Card, test: Split) -> Card:

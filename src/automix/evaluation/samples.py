@@ -10,7 +10,7 @@ from torch import Tensor
 
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet, resize_and_crop
-from automix.data.stream_loader import Source
+from automix.data.sources import Source
 from automix.data.subset import spread_over_classes
 
 BATCH = 100

@@ -118,11 +118,12 @@ def _class_names(card: Card) -> tuple[str, ...]:
 
 def _with_examples(opened: Explorer, source: str | None, data: str | None, data_root: str | None) -> Explorer:
     """With test images to choose from; data that is not on this machine is missed only where it was asked for."""
-    config = find_config(Path(source)) if source is not None else None
+    folder = Path(source) if source is not None else None
+    config = find_config(folder) if folder is not None else None
     if data is None and config is None and "data" not in opened.card.facts:
         return replace(opened, examples=_shapes(opened.card.image_size))
     try:
-        test, name = open_test_set(opened.card, config, data, data_root)
+        test, name = open_test_set(opened.card, config, data, data_root, folder)
     except (ValueError, OSError) as error:
         if data is not None:
             raise

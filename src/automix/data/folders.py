@@ -1,0 +1,175 @@
+"""Folders of images, one folder a class."""
+
+import os
+from collections import deque
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import torch
+
+from automix.core.draws import step_generator
+from automix.core.errors import AutomixError
+from automix.data.image_files import ImageFiles
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
+FolderId = tuple[int, int]  # device and inode
+TEST_FOLDERS = ("test", "val", "validation")
+HOLD_OUT_EVERY = 5  # one image in so many is held out of a folder without a test set
+EXPECTED = "expected train/<class>/ and test/<class>/, or <class>/ alone"
+
+
+def class_folders(root: Path) -> tuple[ImageFiles, ImageFiles]:
+    """List ``train/<class>/`` and ``test/<class>/`` (or val, validation), or else ``<class>/`` alone.
+
+    Without a test folder, every fifth image of each class is held out (see `hold_out`). Classes are numbered in
+    alphabetical order.
+
+    Args:
+        root: The dataset's folder.
+
+    Returns:
+        The training files and the test files.
+    """
+    test_folder = next((root / name for name in TEST_FOLDERS if (root / name).is_dir()), None)
+    if not (root / "train").is_dir():
+        if test_folder is None:
+            return hold_out(root)
+        raise AutomixError(f"{root}: no folder train in it; {EXPECTED}")
+    if test_folder is None:
+        raise AutomixError(f"{root}: no folder {' or '.join(TEST_FOLDERS)} in it; {EXPECTED}")
+    train, test = list_classes(root / "train"), list_classes(test_folder)
+    check_same_classes(str(root), train.classes, test.classes)
+    return train, test
+
+
+def hold_out(root: Path) -> tuple[ImageFiles, ImageFiles]:
+    """List ``<class>/<image>`` and hold every fifth image of each class out as the test set.
+
+    The images of a class are shuffled first, with a fixed seed: the split is the same for every run.
+
+    Args:
+        root: The folder of the class folders.
+
+    Returns:
+        The training files and the test files.
+    """
+    files = list_classes(root)
+    order = torch.randperm(len(files), generator=step_generator(0, 0, stream="held out"))
+    testing = torch.zeros(len(files), dtype=torch.bool)
+    for label, name in enumerate(files.classes):
+        members = order[files.labels[order] == label]
+        if len(members) < 2:
+            raise AutomixError(f"{root / name}: only one image; at least 2 are needed, one of them to test")
+        testing[members[::HOLD_OUT_EVERY]] = True
+    return files.take((~testing).nonzero().flatten()), files.take(testing.nonzero().flatten())
+
+
+def list_classes(root: Path) -> ImageFiles:
+    """List the images below each class folder, in the order of torchvision's ImageFolder.
+
+    Named pipes and other special files are left out. Links to folders are followed, each folder once per class, so
+    that a loop of links does not repeat images.
+
+    Args:
+        root: The folder of the class folders.
+
+    Returns:
+        The image files with their labels.
+    """
+    try:
+        classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except OSError as error:
+        raise AutomixError(f"{root}: cannot be listed ({error.strerror})") from None
+    if not classes:
+        raise AutomixError(f"{root}: no class folder in it; {EXPECTED}")
+    paths: list[str] = []
+    labels: list[int] = []
+    ancestors = [found for folder in (root, *root.resolve().parents) if (found := folder_id(folder))]
+    for label, name in enumerate(classes):
+        folders = dict(walk_once(str(root / name), ancestors))
+        files = [os.path.join(folder, file) for folder in sorted(folders) for file in sorted(folders[folder])]
+        images = [path for path in files if path.lower().endswith(EXTENSIONS)]
+        if not images:
+            readable = os.access(root / name, os.R_OK | os.X_OK)
+            problem = "no image in it" if readable else "may not be read"
+            raise AutomixError(f"{root / name}: {problem}; expected images ({' '.join(EXTENSIONS)})")
+        paths += images
+        labels += [label] * len(images)
+    return ImageFiles(tuple(paths), torch.tensor(labels, dtype=torch.int64), tuple(classes))
+
+
+def walk_once(root: str, visited: Collection[FolderId] = ()) -> Iterator[tuple[str, list[str]]]:
+    """Walk through a folder tree and follow links, entering each folder at most once.
+
+    Folders that may not be read are left out, as by ``os.walk``.
+
+    Args:
+        root: The top folder.
+        visited: Folders that are not to be entered.
+
+    Yields:
+        A folder and the names of its files, without named pipes and other special files. A folder is entered by its
+        own path rather than through a link.
+    """
+    entered = set(visited)
+    waiting = deque([root])
+    while waiting:
+        folder = waiting.pop()
+        identity = folder_id(folder)
+        if identity is None or identity in entered:
+            continue
+        entered.add(identity)
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            continue
+        yield folder, [entry.name for entry in entries if not _is_folder(entry) and not _is_special(entry)]
+        for entry in sorted(filter(_is_folder, entries), key=lambda entry: entry.name):
+            if entry.is_symlink():
+                waiting.appendleft(entry.path)  # after all folders that are reached without a link
+            else:
+                waiting.append(entry.path)
+
+
+def folder_id(folder: str | Path) -> FolderId | None:
+    """Identify a folder whatever links lead to it.
+
+    Args:
+        folder: Its path.
+
+    Returns:
+        Device and inode; None if the folder cannot be reached.
+    """
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def check_same_classes(name: str, train: tuple[str, ...], test: tuple[str, ...]) -> None:
+    """Refuse a dataset whose training and test sets have different classes.
+
+    Args:
+        name: What the message calls the dataset.
+        train: The names of the classes in the training set.
+        test: The names of the classes in the test set.
+    """
+    if train != test:
+        odd = min(set(train) ^ set(test), default="")
+        raise AutomixError(f"{name}: training and test set have different classes, for instance {odd!r}")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # too many links
+        return False
+
+
+def _is_special(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a named pipe, a device or the like; a dangling link is not, and is reported when it is read."""
+    try:
+        return not entry.is_file() and os.path.exists(entry.path)
+    except OSError:
+        return False
