@@ -1,15 +1,16 @@
-"""AutoMix in a loop with Hugging Face's Accelerate, which spreads it over processes and devices: half a minute.
+"""AutoMix in a loop with Hugging Face's Accelerate, for several processes and devices: half a minute.
 
     python examples/accelerate_loop.py [--method automix|cutmix|...] [--epochs N] [--accumulate N] [--seed N]
     accelerate launch examples/accelerate_loop.py
 
-Needs automix[huggingface]. No adapter: the task is prepared like a model, and updated when gradients were exchanged.
+Needs automix[huggingface] and no adapter: the task is prepared like a model, and updated after each optimizer step.
 """
 
 import argparse
 import sys
 
-import automix  # before accelerate, which may import torchvision: beside a torch without CUDA it mends that import
+# first: it repairs `import torchvision` where a CUDA wheel of torchvision lies beside a CPU-only torch
+import automix
 
 # isort: split
 import torch
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.epochs < 1:
-        parser.error(f"--epochs {arguments.epochs}: accepted is a whole number >= 1")
+        parser.error(f"--epochs must be at least 1, got {arguments.epochs}")
     try:
         accuracy = train(arguments.method, arguments.epochs, arguments.accumulate, arguments.seed)
     except KeyboardInterrupt:

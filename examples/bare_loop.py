@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/bare_loop"), help="folder for the picture and weights")
     arguments = parser.parse_args()
     if arguments.epochs < 1:
-        parser.error(f"--epochs {arguments.epochs}: accepted is a whole number >= 1")
+        parser.error(f"--epochs must be at least 1, got {arguments.epochs}")
     try:
         train(arguments.method, arguments.epochs, arguments.seed, arguments.out)
     except KeyboardInterrupt:

@@ -1,14 +1,15 @@
-"""Mixing while batches are collated: torchvision's transforms for each image, one of ours for the batch. Seconds.
+"""Mix in the collate function: torchvision's transforms for each image, one of ours for the batch. Seconds.
 
     python examples/collate.py [--method cutmix|fmix|...] [--epochs N] [--workers N] [--seed N]
 
-For methods that need no network. The loop is a plain one; its criterion takes rows as labels, as cross-entropy does.
+For methods that need no network. The loop is a plain one, with a criterion that takes soft labels.
 """
 
 import argparse
 import sys
 
-import automix  # before torchvision: beside a torch without CUDA it mends its import
+# first: it repairs `import torchvision` where a CUDA wheel of torchvision lies beside a CPU-only torch
+import automix
 
 # isort: split
 import torch
@@ -25,7 +26,7 @@ NORMALIZE = v2.Normalize([0.3] * 3, [0.3] * 3)
 
 
 class Transformed(Dataset[tuple[Tensor, Tensor]]):
-    """Images of a set after torchvision's transforms, as anybody's dataset gives them."""
+    """A dataset of images after torchvision's transforms."""
 
     def __init__(self, data: ImageSet, transform: nn.Module) -> None:
         self.data = data
@@ -39,7 +40,7 @@ class Transformed(Dataset[tuple[Tensor, Tensor]]):
 
 
 class MixCollate:
-    """`mix` over the batch that torch's own collating makes; a class, so that it can be sent to worker processes."""
+    """Mix the batch that torch's own collate function makes; a class, so that worker processes can load it."""
 
     def __init__(self, mix: MixTransform) -> None:
         self.mix = mix
@@ -49,10 +50,10 @@ class MixCollate:
 
 
 def make_loader(data: ImageSet, mix: MixTransform, workers: int, seed: int) -> DataLoader[tuple[Tensor, Tensor]]:
-    """Batches that depend on `seed` and the number of workers alone.
+    """Make a loader whose batches depend on `seed` and the number of workers only.
 
-    The loader's generator orders the images and seeds torch's default generator in every worker, anew for each epoch;
-    torchvision and a transform without a generator of its own draw from that.
+    The loader's generator orders the images and seeds torch's default generator in every worker, anew for each epoch.
+    torchvision, and a transform without its own generator, draw from the default generator.
     """
     transform = v2.Compose([v2.RandomCrop(16, padding=2), v2.ToDtype(torch.float32, scale=True), NORMALIZE])
     return DataLoader(
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.epochs < 1 or arguments.workers < 0:
-        parser.error("accepted are --epochs of 1 or more and --workers of 0 or more")
+        parser.error("--epochs must be at least 1 and --workers at least 0")
     try:
         accuracy = train(arguments.method, arguments.epochs, arguments.workers, arguments.seed)
     except KeyboardInterrupt:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import automix  # before transformers, which imports torchvision: beside a torch without CUDA it mends that import
+# first: it repairs `import torchvision` where a CUDA wheel of torchvision lies beside a CPU-only torch
+import automix
 from automix.integrations.huggingface import Logits, TrainerModel, UpdateTask
 
 # isort: split
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/hf_trainer"), help="folder for the classifier")
     arguments = parser.parse_args()
     if arguments.epochs < 1:
-        parser.error(f"--epochs {arguments.epochs}: accepted is a whole number >= 1")
+        parser.error(f"--epochs must be at least 1, got {arguments.epochs}")
     try:
         found = train(arguments.method, arguments.epochs, arguments.accumulate, arguments.seed, arguments.out)
     except KeyboardInterrupt:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import automix  # before lightning, which imports torchvision: beside a torch without CUDA it mends that import
+# first: it repairs `import torchvision` where a CUDA wheel of torchvision lies beside a CPU-only torch
+import automix
 
 # isort: split
 import lightning
@@ -62,7 +63,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/lightning"), help="folder for checkpoints and weights")
     arguments = parser.parse_args()
     if arguments.epochs < 1:
-        parser.error(f"--epochs {arguments.epochs}: accepted is a whole number >= 1")
+        parser.error(f"--epochs must be at least 1, got {arguments.epochs}")
     try:
         accuracy = train(arguments.method, arguments.epochs, arguments.accumulate, arguments.seed, arguments.out)
     except KeyboardInterrupt:

@@ -7,7 +7,8 @@ Each run is what this command does, with --method vanilla or automix and --seed 
     automix train shapes --train-size 24 --test-size 24 --per-class 25 --batch-size 50 --epochs 180 --ema \\
         --lr 0.2 --eval-every 60 --model-options.layers [1,1,1,1] --model-options.channels [8,16,32,64]
 
-The learning rate suits plain training, which has 87.8 % with 0.1, 90.7 with 0.2 and 91.4 with 0.4 (three runs each).
+The learning rate suits plain training, which reaches 87.8 % with 0.1, 90.7 % with 0.2 and 91.4 % with 0.4 (three runs
+each).
 """
 
 import argparse
@@ -32,9 +33,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/quickstart"))
     arguments = parser.parse_args()
     if arguments.epochs < 1 or arguments.seeds < 1:
-        parser.error("accepted for --epochs and --seeds are whole numbers >= 1")
+        parser.error("--epochs and --seeds must be at least 1")
     if not 0 < arguments.lr < math.inf:
-        parser.error("accepted for --lr is a number > 0")
+        parser.error("--lr must be > 0")
     try:
         compare(arguments.epochs, arguments.seeds, arguments.lr, arguments.out)
     except (KeyboardInterrupt, Stopped):
@@ -48,14 +49,14 @@ def compare(epochs: int, seeds: int, lr: float, out: Path) -> None:
         for method in METHODS:
             config = configure(method, epochs, seed, lr, out / f"{method}-{seed}")
             summary = train(config, overwrite=True, display=choose_display())
-            accuracies[method].append(summary["teacher_top1"])  # both have a momentum teacher, which is what counts
+            accuracies[method].append(summary["teacher_top1"])  # both have a momentum teacher
             seconds[method] += summary["seconds"]
     print(f"\nTest accuracy after {epochs} epochs, {seeds} run(s) each, and minutes of training:")
     for method, values in accuracies.items():
         spread = f" +- {statistics.stdev(values):.2f}" if seeds > 1 else ""
         print(f"  {method:8} {statistics.mean(values):.2f}{spread} %   {seconds[method] / 60:.1f}")
     print(f"Mixed samples and masks: {out / 'automix-0' / 'pictures'}")
-    print(f"Try the classifier on images of yours: automix predict {out / 'automix-0'} IMAGE...")
+    print(f"Try the classifier on your own images: automix predict {out / 'automix-0'} IMAGE...")
 
 
 def configure(method: str, epochs: int, seed: int, lr: float, folder: Path) -> TrainConfig:

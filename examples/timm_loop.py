@@ -9,7 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-import automix  # before timm, which imports torchvision: beside a torch without CUDA it mends that import
+# first: it repairs `import torchvision` where a CUDA wheel of torchvision lies beside a CPU-only torch
+import automix
 
 # isort: split
 import timm
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/timm_loop"), help="folder for timm's checkpoints")
     arguments = parser.parse_args()
     if arguments.epochs < 1:
-        parser.error(f"--epochs {arguments.epochs}: accepted is a whole number >= 1")
+        parser.error(f"--epochs must be at least 1, got {arguments.epochs}")
     try:
         accuracy = train(arguments.method, arguments.epochs, arguments.accumulate, arguments.seed, arguments.out)
     except KeyboardInterrupt:

@@ -7,7 +7,17 @@ import griffe
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
-ROOMS: tuple[str, ...] = ("data", "deploy", "studies", "studies.detection")
+ROOMS: tuple[str, ...] = (
+    "cli",
+    "data",
+    "deploy",
+    "integrations",
+    "integrations.huggingface",
+    "integrations.lightning",
+    "integrations.timm",
+    "studies",
+    "studies.detection",
+)
 """The rooms whose exported names (`__all__`) are complete."""
 
 PACKAGE = griffe.load("automix", search_paths=[SOURCE], docstring_parser="google", resolve_aliases=True)

@@ -1,4 +1,4 @@
-"""What the README and the examples show runs as it stands."""
+"""The code of the README and the examples runs."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def test_readme_lists_all_methods() -> None:
     assert re.findall(r"`(\w+)`", listed[1]) == automix.methods()
 
 
-def test_links_in_the_documents_lead_somewhere() -> None:
+def test_links_in_the_documents_exist() -> None:
     for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
             assert link.startswith("http") or (document.parent / link).exists(), f"{document.name}: {link}"
@@ -74,12 +74,12 @@ def test_bare_loop(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("bare_loop.py", "--method", "nonsense"), "invalid choice: 'nonsense'"),
-        (("bare_loop.py", "--epochs", "0"), "--epochs 0: accepted is a whole number >= 1"),
-        (("quickstart.py", "--lr", "0"), "accepted for --lr is a number > 0"),
-        (("quickstart.py", "--seeds", "0"), "accepted for --epochs and --seeds are whole numbers >= 1"),
+        (("bare_loop.py", "--epochs", "0"), "--epochs must be at least 1"),
+        (("quickstart.py", "--lr", "0"), "--lr must be > 0"),
+        (("quickstart.py", "--seeds", "0"), "--epochs and --seeds must be at least 1"),
     ],
 )
-def test_examples_refuse_nonsense_in_one_line(arguments: tuple[str, str, str], message: str) -> None:
+def test_examples_refuse_wrong_values_in_one_line(arguments: tuple[str, str, str], message: str) -> None:
     done = run_example(*arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -7,8 +7,8 @@
 
     Trainer(max_epochs=10).fit(Digits(automix.AutoMix(model)), train_loader, test_loader)
 
-Lightning's checkpoint holds all of the task: student, teacher, Mix Block, step. What is validated is the classifier
-that `deploy` returns, the teacher where there is one.
+Lightning's checkpoint holds the whole task: student, teacher, Mix Block, step. Validation uses the classifier that
+`deploy` returns: the teacher if there is one.
 """
 
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from automix.core.accuracy import topk_correct
-from automix.integrations import update_after_step
+from automix.integrations.update import update_after_step
 from automix.tasks.task import Task
 
 try:
@@ -24,34 +24,76 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"needs {error.name}: pip install 'automix[lightning]'", name=error.name) from None
 
+__all__ = ["LightningTask"]
+
 
 class LightningTask(lightning.LightningModule):
-    """Trains `task` and validates its classifier; the optimizer is yours, passed through `with_update`."""
+    """A LightningModule that trains a task and validates its classifier.
+
+    Define ``configure_optimizers`` and pass your optimizer through `with_update`.
+
+    Args:
+        task: The task to train.
+    """
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.task = task
 
     def forward(self, x: Tensor) -> Tensor:
-        """The classifier's logits."""
+        """Classify images.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+
+        Returns:
+            Logits of the classifier, ``(N, num_classes)``.
+        """
         return self.task.classifier(x)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Compute the task's loss and log its metrics as ``train_...``.
+
+        Args:
+            batch: Images and labels.
+            batch_idx: Number of the batch; not used.
+
+        Returns:
+            The loss.
+        """
         out = self.task(*batch)
         self.log_dict({f"train_{name}": value for name, value in out.metrics.items()}, batch_size=len(batch[0]))
         return out.loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Log ``val_loss`` and ``val_accuracy`` (a share, 0 to 1) of the classifier.
+
+        Args:
+            batch: Images and class indices.
+            batch_idx: Number of the batch; not used.
+        """
         x, y = batch
         logits = self(x)
-        right = topk_correct(logits, y)[0].float().mean()
-        self.log_dict({"val_loss": F.cross_entropy(logits, y), "val_accuracy": right}, prog_bar=True, batch_size=len(x))
+        accuracy = topk_correct(logits, y)[0].float().mean()
+        values = {"val_loss": F.cross_entropy(logits, y), "val_accuracy": accuracy}
+        self.log_dict(values, prog_bar=True, batch_size=len(x))
 
     def with_update(self, optimizer: Optimizer) -> Optimizer:
-        """`optimizer`, whose steps now move the teacher and the schedules too; for ``configure_optimizers``."""
+        """Let the steps of an optimizer update the task; for ``configure_optimizers``.
+
+        Args:
+            optimizer: An optimizer of ``task.param_groups``.
+
+        Returns:
+            The same optimizer.
+        """
         update_after_step(self.task, optimizer, int(self.trainer.estimated_stepping_batches))
         return optimizer
 
     def deploy(self) -> nn.Module:
-        """The plain classifier to keep."""
+        """Return the plain classifier.
+
+        Returns:
+            The teacher if there is one, else the student; nothing of the task stays in it.
+        """
         return self.task.deploy()
