@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import automix
-from automix.pictures.mixed_samples import mixed_samples
+from automix.pictures.mixed_samples import draw_mixed_samples
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import find_recipe
 from automix.training import prepare
@@ -47,7 +47,7 @@ def main(names: list[str]) -> None:
     for name in names or [name for name in automix.methods() if name not in WITHOUT]:
         torch.manual_seed(0)
         task = automix.create_task(name, copy.deepcopy(token if name == "transmix" else classifier))
-        picture = mixed_samples(task, x, run.data.loader.mean, run.data.loader.std, title=name, y=y)
+        picture = draw_mixed_samples(task, x, run.data.loader.mean, run.data.loader.std, title=name, y=y)
         picture.quantize(256).save(FOLDER / f"{name}.png", optimize=True)  # a third of the size
         print(f"{name}.png")
 

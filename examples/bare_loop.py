@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import automix
 from automix.data import BatchPlan, MemoryLoader, load_images
-from automix.pictures.mixed_samples import mixed_samples
+from automix.pictures.mixed_samples import draw_mixed_samples
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def train(method: str, epochs: int, seed: int, out: Path) -> None:
     print(f"test accuracy: {accuracy(classifier, x_test, y_test):.2f} %")
     out.mkdir(parents=True, exist_ok=True)
     torch.save(classifier.state_dict(), out / "classifier.pt")
-    mixed_samples(task, x_test[:8], loader.mean, loader.std, title=f"{method} on digits").save(out / "mixed.png")
+    draw_mixed_samples(task, x_test[:8], loader.mean, loader.std, title=f"{method} on digits").save(out / "mixed.png")
     print(f"mixed samples and their masks: {out / 'mixed.png'}")
 
 

@@ -15,8 +15,10 @@ ROOMS: tuple[str, ...] = (
     "integrations.huggingface",
     "integrations.lightning",
     "integrations.timm",
+    "pictures",
     "studies",
     "studies.detection",
+    "views.report",
 )
 """The rooms whose exported names (`__all__`) are complete."""
 

@@ -1,4 +1,4 @@
-"""Pictures of mixed samples: the right pixels in the right places, and the task untouched."""
+"""Pictures of mixed samples: the right pixels in the right places, and an unchanged task."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from torch import Tensor
 
 import automix
 from automix import Task
-from automix.pictures.grid import FRAME, GAP, image_grid
-from automix.pictures.mixed_samples import mixed_samples
+from automix.pictures.grid import FRAME, GAP, MARGIN, Tile, image_grid, tile_grid, to_image
+from automix.pictures.mixed_samples import draw_mixed_samples
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 
@@ -55,25 +55,25 @@ def test_rows_are_images_partners_masks_and_mixed_samples(name: str) -> None:
     expected = [pixels(x), pixels(x[index])]
     for each in mixed:
         expected += [each.mask.expand(6, 3, 16, 16), pixels(each.x)]
-    found = cells(mixed_samples(task, x, MEAN, STD, lams=(0.3, 0.6), title="some title"), 16, 16)
+    found = cells(draw_mixed_samples(task, x, MEAN, STD, lams=(0.3, 0.6), title="some title"), 16, 16)
     assert len(found) == 6
     for row, images in zip(found, expected, strict=True):
         torch.testing.assert_close(torch.stack(row), images, rtol=0, atol=0.51 / 255)
 
 
 @pytest.mark.parametrize("name", ["automix", "mixup_or_cutmix"])
-def test_the_task_and_the_random_state_stay(name: str) -> None:
+def test_drawing_changes_neither_the_task_nor_the_random_state(name: str) -> None:
     task, x = make(name), normalized()
     before = {key: value.clone() for key, value in task.state_dict().items()}
     modes = [module.training for module in task.modules()]
     state = torch.get_rng_state()
-    first = mixed_samples(task, x, MEAN, STD)
-    assert first.tobytes() == mixed_samples(task, x, MEAN, STD).tobytes()
+    first = draw_mixed_samples(task, x, MEAN, STD)
+    assert first.tobytes() == draw_mixed_samples(task, x, MEAN, STD).tobytes()
     assert all(torch.equal(value, before[key]) for key, value in task.state_dict().items())
     assert modes == [module.training for module in task.modules()]
     assert torch.equal(state, torch.get_rng_state())
     losses = [each(*batch()).loss for each in (task, twin(name, before))]
-    assert torch.equal(*losses)  # looking has used up no draw
+    assert torch.equal(*losses)  # drawing has used up no random numbers
 
 
 def twin(name: str, state: dict[str, Tensor]) -> Task:
@@ -88,7 +88,7 @@ def twin(name: str, state: dict[str, Tensor]) -> Task:
 )
 def test_at_most_eight_columns_of_about_96_px(size: tuple[int, int, int], columns: int, scale: int) -> None:
     _, height, width = size
-    picture = mixed_samples(make("mixup"), normalized(*size), MEAN, STD, lams=(0.5,))
+    picture = draw_mixed_samples(make("mixup"), normalized(*size), MEAN, STD, lams=(0.5,))
     found = cells(picture, height, width)
     assert [len(row) for row in found] == [columns] * 4
     smallest = columns * (width * scale + GAP)
@@ -114,9 +114,37 @@ def test_values_beyond_the_range_are_clipped() -> None:
 
 @pytest.mark.parametrize("rows", [{}, {"a": torch.zeros(1, 3, 8, 8), "b": torch.zeros(1, 3, 9, 8)}])
 def test_rows_of_several_sizes_are_refused(rows: dict[str, Tensor]) -> None:
-    with pytest.raises(ValueError, match="accepted are one or more rows of images of one size"):
+    with pytest.raises(ValueError, match=r"rows.*one size"):
         image_grid(rows)
 
 
-def test_bfloat16_images() -> None:
-    mixed_samples(make("cutmix"), normalized().bfloat16(), MEAN, STD)
+def test_tiles_are_centered_and_captions_cut_off() -> None:
+    large, small = Image.new("RGB", (60, 40), "red"), Image.new("RGB", (20, 30), "blue")
+    short, long = (tile_grid([[Tile(large, text), Tile(small)]], ["row"]) for text in ("cat", "cat " * 40))
+    assert short.size == long.size
+    shown = np.asarray(long)
+    assert (shown == (0, 0, 255)).all(axis=2).sum() == 20 * 30
+    ys, xs = np.nonzero((shown == (0, 0, 255)).all(axis=2))
+    red_ys, red_xs = np.nonzero((shown == (255, 0, 0)).all(axis=2))
+    assert ys.min() - red_ys.min() == 5
+    assert xs.min() - red_xs.max() - 1 == GAP + 20
+    with pytest.raises(ValueError, match="rows"):
+        tile_grid([])
+
+
+def test_rows_in_groups_have_more_space_between_groups() -> None:
+    rows = [[Tile(Image.new("RGB", (10, 10), "red"))]] * 4
+    red = (np.asarray(tile_grid(rows, group=2)) == (255, 0, 0)).all(axis=2).any(axis=1)
+    starts = np.flatnonzero(red[1:] & ~red[:-1])
+    assert np.diff(starts).tolist() == [10 + GAP, 10 + GAP + MARGIN, 10 + GAP]
+
+
+def test_to_image_accepts_bytes_floats_and_masks() -> None:
+    values = torch.tensor([[0, 51], [102, 255]], dtype=torch.uint8).expand(3, 2, 2)
+    for pixels in (values, values / 255, (values / 255)[:1]):
+        assert np.array_equal(np.asarray(to_image(pixels)), values.permute(1, 2, 0).numpy())
+    assert to_image(values, 3).size == (6, 6)
+
+
+def test_bfloat16_images_can_be_drawn() -> None:
+    draw_mixed_samples(make("cutmix"), normalized().bfloat16(), MEAN, STD)

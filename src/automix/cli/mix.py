@@ -37,7 +37,7 @@ def mix(
         out: The picture to write.
     """
     from automix.core.validation import check_range
-    from automix.pictures.mixed_samples import mixed_samples
+    from automix.pictures.mixed_samples import draw_mixed_samples
 
     if not sources:
         raise AutomixError("SOURCE is missing; automix mix [RUN] [IMAGE...]")
@@ -48,7 +48,7 @@ def mix(
     else:
         task, x, mean, std = _from_images([first, *images], method, size)
         y = None
-    mixed_samples(task, x, mean, std, lams=list(lams), y=y).save(out)
+    draw_mixed_samples(task, x, mean, std, lams=list(lams), y=y).save(out)
     sys.stdout.write(f"{out}: {len(x)} pairs, lam {', '.join(f'{lam:g}' for lam in lams)}\n")
 
 

@@ -1,6 +1,6 @@
-"""Pictures of mixed samples: what a task trains on, to look at.
+"""Pictures of mixed samples: what a task trains on.
 
-picture = mixed_samples(task, x, loader.mean, loader.std, title="AutoMix on shapes")
+picture = draw_mixed_samples(task, x, loader.mean, loader.std, title="AutoMix on shapes")
 picture.save("mixed.png")
 """
 
@@ -15,10 +15,10 @@ from automix.core.normalization import denormalize
 from automix.pictures.grid import image_grid
 from automix.tasks.task import Task
 
-MOST = 8  # columns
+MAX_COLUMNS = 8
 
 
-def mixed_samples(
+def draw_mixed_samples(
     task: Task,
     x: Tensor,
     mean: Tensor,
@@ -27,12 +27,23 @@ def mixed_samples(
     title: str = "",
     y: Tensor | None = None,
 ) -> Image.Image:
-    """The first images of `x`, their partners, and for each of `lams` the masks and the mixed samples.
+    """Draw images, their partners, and the masks and mixed samples for several lam.
 
-    `x` is normalized by `mean` and `std`, one number per channel. The partner is the image to the left. White in a mask
-    is the image, black the partner. The classes `y` are for methods that ask where a class is seen. The task stays.
+    The partner of an image is the one to its left. In a mask, white is the image and black its partner.
+
+    Args:
+        task: The task that mixes. It is not changed.
+        x: Normalized images, ``(N, C, H, W)``; the first eight are used.
+        mean: Mean of each channel that `x` was normalized by.
+        std: Standard deviation of each channel that `x` was normalized by.
+        lams: Shares of the image, in [0, 1]; two rows for each.
+        title: Text above the picture.
+        y: Classes of the images, ``(N,)``, for methods that look at the class (their saliency or attention).
+
+    Returns:
+        The picture.
     """
-    x, y = x[:MOST], None if y is None else y[:MOST]
+    x, y = x[:MAX_COLUMNS], None if y is None else y[:MAX_COLUMNS]
     index = torch.arange(len(x), device=x.device).roll(1)
     rows = {"image": denormalize(x, mean, std), "partner": denormalize(x[index], mean, std)}
     for lam in lams:

@@ -146,11 +146,11 @@ def draw_samples(run: Path, lams: tuple[float, ...]) -> None:
     """
     import torch
 
-    from automix.pictures.mixed_samples import mixed_samples
+    from automix.pictures.mixed_samples import draw_mixed_samples
     from automix.training.load import load_task, preview
 
     task, card, config = load_task(run)
     x, y = preview(config)
-    picture = mixed_samples(task, x, torch.tensor(card.mean), torch.tensor(card.std), lams=lams, y=y)
+    picture = draw_mixed_samples(task, x, torch.tensor(card.mean), torch.tensor(card.std), lams=lams, y=y)
     (run / SAMPLES).parent.mkdir(exist_ok=True)
     write_atomically(run / SAMPLES, picture.save)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from automix.core.files import write_atomically, write_text
 from automix.pictures.mask_history import add_to_history
-from automix.pictures.mixed_samples import mixed_samples
+from automix.pictures.mixed_samples import draw_mixed_samples
 from automix.runs.protocol import median_of_last
 from automix.training.hardware import autocast
 from automix.training.run import Run
@@ -103,7 +103,7 @@ class RunLog:
         loader = run.data.loader
         x, y = (tensor.to(run.device) for tensor in loader.preview(8))
         title = f"{run.config.method}, epoch {epoch}"
-        picture = mixed_samples(run.task, x, loader.mean, loader.std, title=title, y=y)
+        picture = draw_mixed_samples(run.task, x, loader.mean, loader.std, title=title, y=y)
         folder = run.folder / "pictures"
         folder.mkdir(exist_ok=True)
         write_atomically(folder / f"epoch-{epoch:04d}.png", picture.save)

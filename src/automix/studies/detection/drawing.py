@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from automix.pictures.grid import GAP, INK, MARGIN, PAPER, PENCIL
+from automix.pictures.grid import INK, Tile, tile_grid, to_image
 from automix.studies.detection.data import Objects
 
 COLUMNS = 4
@@ -31,20 +31,11 @@ def draw_detections(
     Returns:
         The picture: annotated boxes in white, detections with class and score.
     """
-    rows = -(-len(images) // COLUMNS)
-    columns = min(COLUMNS, len(images))
-    width = 2 * MARGIN + columns * (CELL + GAP) - GAP
-    picture = Image.new("RGB", (max(width, 560), 2 * MARGIN + rows * (CELL + GAP) + 48), PAPER)
-    draw = ImageDraw.Draw(picture)
+    shown = zip(images, detections, objects, strict=True)
+    tiles = [Tile(_draw_boxes(image, found, expected, classes)) for image, found, expected in shown]
+    rows = [tiles[start : start + COLUMNS] for start in range(0, len(tiles), COLUMNS)]
     note = f"thin white: the objects; colored: the best detection, and all with a score of {MIN_SCORE:g} or more"
-    draw.text((MARGIN, MARGIN), "Detections", fill=INK, font=ImageFont.load_default(size=18))
-    draw.text((MARGIN, MARGIN + 24), note, fill=PENCIL, font=ImageFont.load_default(size=13))
-    for number, (image, found, expected) in enumerate(zip(images, detections, objects, strict=True)):
-        row, column = divmod(number, COLUMNS)
-        cell = _draw_boxes(image, found, expected, classes)
-        corner = (MARGIN + column * (CELL + GAP), MARGIN + 48 + row * (CELL + GAP))
-        picture.paste(cell, (corner[0] + (CELL - cell.width) // 2, corner[1] + (CELL - cell.height) // 2))
-    return picture
+    return tile_grid(rows, title="Detections", note=note)
 
 
 def _draw_boxes(image: Tensor, found: dict[str, Tensor], objects: Objects, classes: Sequence[str]) -> Image.Image:
@@ -52,7 +43,7 @@ def _draw_boxes(image: Tensor, found: dict[str, Tensor], objects: Objects, class
     scale = CELL / max(height, width)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     smooth = Image.Resampling.NEAREST if scale > 2 else Image.Resampling.BILINEAR
-    cell = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).resize(size, smooth)
+    cell = to_image(image).resize(size, smooth)
     draw = ImageDraw.Draw(cell)
     for box in (objects.boxes * scale).tolist():
         draw.rectangle(box, outline="#ffffff")

@@ -93,14 +93,16 @@ def draw_missing(run: RunRecord) -> Picture | None:
     """Draw mixed samples over lam from the run's checkpoint; None without a checkpoint or without the data."""
     import torch
 
-    from automix.pictures.mixed_samples import mixed_samples
+    from automix.pictures.mixed_samples import draw_mixed_samples
     from automix.training.load import load_task, preview
 
     try:
         task, card, config = load_task(run.folder)
         x, y = preview(config)
         mean, std = torch.tensor(card.mean), torch.tensor(card.std)
-        image = mixed_samples(task, x, mean, std, title=f"{config.method}, epoch {card.facts.get('epoch', '?')}", y=y)
+        image = draw_mixed_samples(
+            task, x, mean, std, title=f"{config.method}, epoch {card.facts.get('epoch', '?')}", y=y
+        )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError):
         return None
     return Picture(run.folder, image)
