@@ -5,7 +5,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-from draw_house import LOOSE, MODULES, ROOMS, SOURCE, graph, room
+from house import LOOSE, MODULES, ROOMS, SOURCE, graph, room
 
 ROOT = Path(__file__).parents[1]
 

@@ -4,7 +4,7 @@
 - ``{{ api MODULE }}`` becomes the documentation of every name in the module's ``__all__``, ``{{ methods }}`` that of
   every method, and ``{{ public }}`` a table of what ``import automix`` gives. None of them can go stale.
 - A paragraph that is a link to an example becomes the example itself, folded.
-- The notebook and CONTRIBUTING.md become files of the site.
+- The notebook and CONTRIBUTING.md become files of the site, and every method's page stands in the navigation.
 - A link whose text is a path gets the page's title.
 """
 
@@ -23,6 +23,14 @@ API = re.compile(r"\{\{ api ([\w.]+) \}\}")
 EXAMPLE = re.compile(r"^\[(examples/\w+\.py)\]\(\.\./examples/\w+\.py\)$", flags=re.MULTILINE)
 PATH = re.compile(r"\[([\w./-]+\.md)\]\(\1\)")
 MOVED = {"../examples/automix_tour.ipynb": "examples/automix_tour.ipynb", "../CONTRIBUTING.md": "contributing.md"}
+
+
+def on_config(config: Any) -> Any:
+    """Add a page for every method to the navigation, AutoMix first."""
+    (section,) = [item["Methods"] for item in config.nav if "Methods" in item]
+    pages = [f"methods/{name}.md" for name in sorted(methods(), key=lambda name: (name != "automix", name))]
+    section += [page for page in pages if (ROOT / "docs" / page).exists()]
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:

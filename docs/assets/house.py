@@ -1,7 +1,7 @@
-"""Draw the rooms of the package and the imports between them: `python docs/assets/draw_house.py`.
+"""The rooms of the package: the imports between them, a table and a picture.
 
-Writes docs/pictures/house.svg and the table of rooms in docs/architecture.md. Both come from the source alone: the
-imports are read from the syntax trees, the sentence about a room from the docstring of its ``__init__.py``.
+All of it comes from the source: the imports are read from the syntax trees, the sentence about a room from the
+docstring of its ``__init__.py``. `generate.py` writes table and picture.
 """
 
 import ast
@@ -14,9 +14,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "automix"
-PICTURE = ROOT / "docs" / "pictures" / "house.svg"
-PAGE = ROOT / "docs" / "architecture.md"
-TABLE = re.compile(r"(?<=<!-- rooms -->\n).*(?=<!-- end of rooms -->)", flags=re.DOTALL)
 
 ROOMS = (
     "_version",
@@ -180,12 +177,3 @@ def picture() -> str:
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def main() -> None:
-    PICTURE.write_text(picture(), encoding="utf-8")
-    PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
