@@ -112,14 +112,19 @@ def public_names() -> str:
     package = griffe.load("automix", search_paths=[ROOT / "src"], resolve_aliases=True)
     lines = ["| name | |", "| --- | --- |"]
     for name in exported("automix"):
-        item = package[name] if not package[name].is_module else package[name][name]
+        item = package[name]
+        if item.is_module and name in item.members:  # `automix.methods`, which can be called
+            item = item[name]
         target = item.final_target if isinstance(item, griffe.Alias) else item
         about = target.docstring.value.splitlines()[0] if target.docstring else ""
         room = target.path.split(".")[1]
-        linked = room == "methods" or name in exported(f"automix.{room}")
-        lines.append(
-            f"| [`automix.{name}`][{target.path}] | {about} |" if linked else f"| `automix.{name}` | {about} |"
-        )
+        if target.is_module:
+            link = f"[`automix.{name}`]({room}.md)"
+        elif room == "methods" or name in exported(f"automix.{room}"):
+            link = f"[`automix.{name}`][{target.path}]"
+        else:
+            link = f"`automix.{name}`"
+        lines.append(f"| {link} | {about} |")
     return "\n".join(lines)
 
 
