@@ -40,7 +40,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    folder = Path(page.file.abs_src_path).parent
+    folder = Path(page.file.abs_src_path).resolve().parent
     for source, target in MOVED.items():
         markdown = markdown.replace(f"]({source})", f"]({target})")
     if folder == ROOT:  # CONTRIBUTING.md, whose links start at the root
