@@ -129,7 +129,7 @@ def test_training_images_are_normalized() -> None:
     ],
 )
 def test_wrong_input_is_refused(call: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(AutomixError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
 

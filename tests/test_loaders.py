@@ -16,6 +16,7 @@ from PIL import Image
 from timm.data.distributed_sampler import RepeatAugSampler
 from torch import Tensor
 
+from automix.core.errors import AutomixError
 from automix.data import Augmentation, BatchPlan, ImageSet, MemoryLoader, StreamLoader, open_data
 from automix.data.augmentation import train_transform
 from automix.data.crops import draw_boxes, resized_crops
@@ -106,6 +107,9 @@ def test_repeats_are_timms(world_size: int) -> None:
         (lambda: Augmentation(auto_augment="v0", rand_augment="9/0.5"), "auto_augment and rand_augment"),
         (lambda: Augmentation(test_crop=0), r"test_crop .*\(0, 1\]"),
         (lambda: Augmentation(train_size=0), "train_size.* >= 1"),
+        (lambda: Augmentation(train_size=1.5), "train_size.*integer"),  # type: ignore[arg-type]
+        (lambda: Augmentation(flip="no"), "flip.*true or false"),  # type: ignore[arg-type]
+        (lambda: Augmentation(colour_jitter=0.4), "colour_jitter"),  # type: ignore[call-arg]
         (lambda: Augmentation(erasing=2), r"erasing.*\[0, 1\]"),
         (lambda: Augmentation(crop="x"), "crop.*none, pad, resized"),  # type: ignore[arg-type]
         (lambda: open_data("digits", STRONG, batch_size=4), "rand_augment .*'digits'.* crop and flip"),
@@ -114,7 +118,7 @@ def test_repeats_are_timms(world_size: int) -> None:
     ],
 )
 def test_wrong_input_is_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(AutomixError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
 

@@ -1,10 +1,10 @@
 """Sizes, crops and colors of training and test images, and timm's transforms for images that are streamed."""
 
 import re
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
 from automix.core.validation import check_at_least, check_choice, check_range, check_whole
 from automix.data.image_set import trim_long_side
@@ -15,7 +15,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels
 POLICIES = ("original", "originalr", "v0", "v0r", "3a")  # timm's names of AutoAugment policies
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class Augmentation:
     """How images are prepared for training and for tests."""
 
@@ -45,9 +45,7 @@ class Augmentation:
     def __post_init__(self) -> None:
         for name in ("train_size", "test_size", "repeats"):
             check_whole(name, getattr(self, name), 1)
-        if not 0 < self.test_crop <= 1:
-            raise AutomixError(f"test_crop must be in (0, 1], got {self.test_crop}")
-        check_choice("crop", self.crop, get_args(Crop))
+        check_range("test_crop", self.test_crop, 0, 1, bounds="(]")
         check_at_least("color_jitter", self.color_jitter, 0)
         check_range("erasing", self.erasing, 0, 1)
         if self.auto_augment is not None:
