@@ -109,6 +109,37 @@ def test_the_old_file_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
         assert (keep.read_text() if keep.exists() else None) == kept
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_a_whole_file_is_at_the_path_at_every_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """Killed before any of its moves, a save leaves the old file at the path, and something readable at `keep`."""
+    path, keep = tmp_path / "new", tmp_path / "old"
+    path.write_text("2")
+    keep.write_text("1")
+    replace, moments = os.replace, []
+
+    def watch(source: Any, target: Any) -> None:
+        moments.append((path.read_text(), keep.read_text()))
+        replace(source, target)
+        moments.append((path.read_text(), keep.read_text()))
+
+    def refuse(*names: Any) -> None:
+        raise OSError(38, "no hard links here")
+
+    monkeypatch.setattr(os, "replace", watch)
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    write_atomically(path, lambda temporary: temporary.write_text("3"), keep=keep)
+    assert moments == [("2", "1"), ("2", "2"), ("2", "2"), ("3", "2")]
+    monkeypatch.undo()
+    keep.unlink()
+    os.link(path, keep)  # as a process killed between the two moves leaves them
+    write_atomically(path, lambda temporary: temporary.write_text("4"), keep=keep)
+    assert (path.read_text(), keep.read_text()) == ("4", "3")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["new", "old"]
+
+
 # --- the checkpoint before the latest --------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,8 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path 
     is untouched, and the error passes through. The temporary file keeps the suffix of `path`, by which some writers
     choose the format; its name starts with a dot, so that whoever lists the folder does not take it for a result.
 
-    With `keep`, the file that was at `path` before is there afterwards. A process that is killed between the two moves
-    leaves no file at `path`, but the old one at `keep`.
+    With `keep`, the file that was at `path` before is there afterwards. A process killed at any moment leaves a whole
+    file at `path`: the old one gets its second name first, then the new one takes its place in a single move.
     """
     remove_leftovers(path.parent)
     temporary = path.with_name(f".{os.getpid()}-{platform.node()}-{path.name}")
@@ -23,7 +24,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path 
         write(temporary)
         _bring_to_disk(temporary)
         if keep is not None and path.exists():
-            os.replace(path, keep)
+            _copy_name(path, keep)
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
@@ -50,6 +51,21 @@ def remove_leftovers(folder: Path) -> None:
     for path in folder.iterdir():
         if (match := ours.fullmatch(path.name)) and not _lives(int(match[1])):
             path.unlink(missing_ok=True)
+
+
+def _copy_name(path: Path, other: Path) -> None:
+    """Make the content of `path` appear at `other` too, without a moment in which either of them is missing."""
+    second = path.with_name(f".{os.getpid()}-{platform.node()}-{other.name}")
+    second.unlink(missing_ok=True)
+    try:
+        try:
+            os.link(path, second)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(path, second)
+            _bring_to_disk(second)
+        os.replace(second, other)
+    finally:
+        second.unlink(missing_ok=True)  # os.replace leaves it where both are names of one file already
 
 
 def _lives(process: int) -> bool:
