@@ -14,8 +14,9 @@ from typing import Any
 
 from automix.cli.main import execute
 from automix.core.files import write_text
+from automix.runs.folder import RunFolder
 from automix.studies import EXPERIMENTS
-from automix.studies.plan import SUMMARY, Grid, plan_jobs
+from automix.studies.plan import Grid, plan_jobs
 
 RUNS = Path("runs/bench")
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
@@ -43,7 +44,7 @@ def keep() -> None:
     """Summary, accuracies by epoch and evaluations of every finished run; those of earlier calls stay."""
     kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     for folder in sorted({job.folder for name in NAMES for job in plan_jobs(EXPERIMENTS[name], Grid(RUNS, 10))}):
-        if (folder / SUMMARY).is_file():
+        if RunFolder(folder).is_finished:
             kept[folder.name] = log_of(folder)
     lines = [f'"{name}": {json.dumps(content)}' for name, content in sorted(kept.items())]
     write_text(KEPT, "{\n" + ",\n".join(lines) + "\n}\n")
@@ -51,12 +52,12 @@ def keep() -> None:
 
 
 def log_of(folder: Path) -> dict[str, Any]:
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = RunFolder(folder).read_metrics().records
     names = ("step", "kind", "epoch", "student_top1", "teacher_top1")
     epochs = [
         {name: record[name] for name in names if name in record} for record in records if "student_top1" in record
     ]
-    content = {"summary": json.loads((folder / SUMMARY).read_text(encoding="utf-8")), "epochs": epochs}
+    content = {"summary": RunFolder(folder).summary(), "epochs": epochs}
     for name in EVALUATIONS:
         if (results := folder / name / "results.json").is_file():
             found = json.loads(results.read_text(encoding="utf-8"))
@@ -68,14 +69,14 @@ def restore() -> None:
     """Folders with what the tables read; one that is there already stays as it is."""
     for name, content in json.loads(KEPT.read_text(encoding="utf-8")).items():
         folder = RUNS / name
-        if (folder / SUMMARY).exists():
+        if RunFolder(folder).is_finished:
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in content["epochs"]))
+        write_text(RunFolder(folder).metrics, "".join(json.dumps(record) + "\n" for record in content["epochs"]))
         for evaluation in content.keys() & set(EVALUATIONS):
             (folder / evaluation).mkdir(exist_ok=True)
             write_text(folder / evaluation / "results.json", json.dumps(content[evaluation]))
-        write_text(folder / SUMMARY, json.dumps(content["summary"]))
+        RunFolder(folder).write_summary(content["summary"])
 
 
 if __name__ == "__main__":

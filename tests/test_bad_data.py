@@ -661,7 +661,7 @@ def test_a_resumed_run_skips_what_it_skipped(options: dict[str, Any], photos: Pa
     assert train(cut, resume=True)["skipped_files"] == bad
     assert final_state(whole.folder) == final_state(cut.folder)
     assert train(cut, overwrite=True)["skipped_files"] == bad[1:]
-    with pytest.raises(ValueError, match="was trained with bad_data=skip, now it is fail"):
+    with pytest.raises(ValueError, match="bad_data=skip, got bad_data=fail"):
         train(replace(cut, bad_data="fail"), resume=True)
     (folder / "train" / "a" / "new.png").write_bytes(noise("PNG"))
     with pytest.raises(ValueError, match=r"skipped\.json: made for other data"):

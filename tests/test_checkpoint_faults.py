@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from faults.runs import configure, digest
+from faults.runs import CHECKPOINT, DAMAGED, PREVIOUS, configure, digest
 from faults.test_not_finite import PLACES, stops_before_the_update
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from automix.core.files import remove_leftovers, write_atomically
 from automix.core.tensor_files import CHECKSUM, DamagedError, is_whole, read_tensors, write_tensors
-from automix.runs.checkpoint import DAMAGED, NAME, PREVIOUS, environment, read_checkpoint
+from automix.runs.checkpoint import environment, read_checkpoint
 from automix.training import NotFiniteError, Silent, Stopped, train
 from automix.training.loop import not_finite
 from automix.training.run import Run, check_classes
@@ -159,7 +159,7 @@ def test_a_damaged_checkpoint_costs_one_save(photos: Path, tmp_path: Path) -> No
     train(whole)
     with pytest.raises(InterruptedError):
         train(cut, display=Cut(4))
-    path = cut.folder / NAME
+    path = cut.folder / CHECKPOINT
     damaged = bytearray(path.read_bytes())
     damaged[-9] ^= 4
     path.write_bytes(damaged)
@@ -169,7 +169,7 @@ def test_a_damaged_checkpoint_costs_one_save(photos: Path, tmp_path: Path) -> No
     assert len(said) == 1
     assert digest(cut.folder) == digest(whole.folder)
     assert (cut.folder / DAMAGED).read_bytes() == damaged
-    path.unlink()  # as a process leaves it that is killed between the two moves
+    path.unlink()
     assert read_checkpoint(path).facts["step"] == 5
     for file in (path, cut.folder / PREVIOUS):
         file.write_bytes(b"")
@@ -187,7 +187,7 @@ def rewrite(path: Path, change: Any) -> None:
 def test_what_does_not_fit_is_named_in_one_line(photos: Path, tmp_path: Path) -> None:
     config = configure(photos, tmp_path / "run", "mixup", epochs=1)
     train(config)
-    path, name = config.folder / NAME, "/task/student.fc.bias"
+    path, name = config.folder / CHECKPOINT, "/task/student.fc.bias"
     content = path.read_bytes()
     changes: dict[str, Any] = {
         f"{name} is missing": lambda tensors, header: tensors.pop(name),
@@ -221,10 +221,12 @@ def test_other_classes_are_named() -> None:
 def test_the_contract_is_in_the_checkpoint(photos: Path, tmp_path: Path) -> None:
     config = configure(photos, tmp_path / "run", "mixup", epochs=1, precision="bf16")
     train(config)
-    saved = read_checkpoint(config.folder / NAME).environment
+    saved = read_checkpoint(config.folder / CHECKPOINT).environment
     assert saved == {**environment(), "precision": "bf16"}
     assert saved.keys() == {"torch", "machine", "device", "precision", "threads", "processes"}
-    rewrite(config.folder / NAME, lambda tensors, header: header["environment"].update(processes=2, precision="fp16"))
+    rewrite(
+        config.folder / CHECKPOINT, lambda tensors, header: header["environment"].update(processes=2, precision="fp16")
+    )
     word = r"^resumed under other conditions \(precision fp16 -> bf16, processes 2 -> 1\): right, but not bit for bit"
     with pytest.warns(UserWarning, match=word) as said:
         train(config, resume=True)

@@ -125,9 +125,9 @@ def test_command_trains_and_evaluates(
     assert {name: again[name] for name in ("mAP", "AP50", "AP75")} == {n: results[n] for n in ("mAP", "AP50", "AP75")}
     assert (run / "detections.png").exists()
     assert cli.run(["detect", "train", "shapes", "--backbone", backbone, "--out", str(run)]) == 2
-    assert "holds a run already: accepted are --resume, --overwrite or another --out" in capsys.readouterr().err
+    assert "holds a run already" in capsys.readouterr().err
     assert cli.run(["detect", "train", "--resume", "--out", str(run), "--lr", "0.5"]) == 2
-    assert "was trained with lr=0.01, now it is 0.5" in capsys.readouterr().err
+    assert "lr=0.01, got lr=0.5" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("few_scenes")

@@ -94,7 +94,7 @@ def saved(folder: Path, facts: dict[str, Any]) -> tuple[Path, automix.Task, torc
     task(torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 3])).loss.backward()
     optimizer.step()
     task.update(0.25)
-    path = folder / checkpoint.NAME
+    path = folder / "checkpoint.safetensors"
     checkpoint.save_checkpoint(path, task, optimizer, torch.amp.GradScaler("cpu", enabled=False), facts)
     return path, task, optimizer
 

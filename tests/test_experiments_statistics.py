@@ -66,7 +66,7 @@ def write_run(folder: Path, top1: dict[str, list[float]], seconds: float = 3600)
     lines = [json.dumps({"kind": "step", "step": 1, "student_top1": 99.0})]
     for epoch, values in enumerate(zip(*top1.values(), strict=True), start=1):
         numbers = {f"{network}_top1": value for network, value in zip(top1, values, strict=True)}
-        lines.append(json.dumps({"kind": "epoch", "epoch": epoch, **numbers}))
+        lines.append(json.dumps({"kind": "epoch", "step": epoch, "epoch": epoch, **numbers}))
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
 
 

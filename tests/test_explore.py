@@ -25,8 +25,9 @@ import automix
 from automix.cli import main as cli
 from automix.deploy.image_files import read_square
 from automix.evaluation.cam import cam, resize_maps
-from automix.runs.classifier import load_classifier, save_classifier
+from automix.runs.classifier import save_classifier
 from automix.runs.config import TrainConfig
+from automix.runs.folder import load_classifier
 from automix.runs.recipes import find_recipe
 from automix.training import train
 from automix.training.load import load_task
@@ -269,7 +270,7 @@ def test_a_file_whose_data_is_elsewhere_has_drawn_examples(run: Path, tmp_path: 
         ({"untrained": True}, "are for a network given by name"),
         ({"source": "test_resnet", "untrained": True, "data": "no-such-data"}, "no-such-data"),
         ({"source": "test_resnet", "weights": "no-such-file"}, "no-such-file"),
-        ({"source": "."}, "accepted is a classifier's file or a run's folder"),
+        ({"source": "."}, "no last.safetensors in it"),
     ],
 )
 def test_what_cannot_be_opened_is_a_line(options: dict[str, Any], message: str) -> None:

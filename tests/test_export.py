@@ -16,7 +16,8 @@ from torch import Tensor, nn
 import automix
 from automix.deploy.export import SUFFIXES, export, export_path
 from automix.deploy.predict import predict_files
-from automix.runs.classifier import Card, load_classifier
+from automix.runs.classifier import Card
+from automix.runs.folder import load_classifier
 
 MODELS: dict[str, dict[str, Any]] = {
     "resnet18": {"channels": (8, 16, 32, 64)},

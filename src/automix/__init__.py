@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from automix.methods.vanilla import vanilla as vanilla
     from automix.networks.create import create_model as create_model
     from automix.runs import recipes as recipes
-    from automix.runs.classifier import load_classifier as load_classifier
     from automix.runs.config import TrainConfig as TrainConfig
+    from automix.runs.folder import load_classifier as load_classifier
     from automix.tasks.mix_task import MixTask as MixTask
     from automix.tasks.task import StepOutput as StepOutput
     from automix.tasks.task import Task as Task
@@ -57,7 +57,7 @@ _NAMES = {
     "TrainConfig": "automix.runs.config",
     "create_model": "automix.networks.create",
     "create_task": "automix.methods",
-    "load_classifier": "automix.runs.classifier",
+    "load_classifier": "automix.runs.folder",
     "predict": "automix.deploy.predict",
     "train": "automix.training",
 }

@@ -25,6 +25,10 @@ from automix.runs.recipes import find_recipe
 from automix.training import Silent, train
 from automix.training.run import Run
 
+CHECKPOINT = "checkpoint.safetensors"
+PREVIOUS = "checkpoint-previous.safetensors"
+DAMAGED = "checkpoint-damaged.safetensors"
+
 TOTAL_STEPS = 9  # of `configure`: 3 epochs of 3 steps
 
 

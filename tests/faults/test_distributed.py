@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from automix.runs.checkpoint import NAME, read_checkpoint
+from automix.runs.checkpoint import read_checkpoint
 from faults.conftest import Record
-from faults.runs import digest
+from faults.runs import CHECKPOINT, digest
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def wait_for(what: Callable[[], bool], seconds: float = 180) -> None:
 def step_of(folder: Path) -> int:
     """Of the checkpoint; 0 before the first one, and for the moment in which the next takes its place."""
     try:
-        with safe_open(folder / NAME, framework="pt") as file:
+        with safe_open(folder / CHECKPOINT, framework="pt") as file:
             return int(json.loads(file.metadata()["automix"])["facts"]["step"])
     except (FileNotFoundError, RuntimeError):  # safetensors' own words for a file that goes while it is opened
         return 0
@@ -77,7 +77,7 @@ def test_the_survivor_ends_with_a_line(killed: int, photos: Path, tmp_path: Path
     assert len(said) == 1, error
     assert f"process {1 - killed} of 2 lost another one" in said[0]
     assert "Traceback" not in error
-    assert 3 <= read_checkpoint(tmp_path / "run" / NAME).facts["step"] < STEPS
+    assert 3 <= read_checkpoint(tmp_path / "run" / CHECKPOINT).facts["step"] < STEPS
     record(
         f"SIGKILL of process {killed} of 2", 1, 1, f"the other ended with a line after {seconds:.1f} s; 1 step at most"
     )

@@ -33,7 +33,7 @@ def look(run: Run) -> dict[str, float]:
         "megabytes": pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
         "files": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
-        "metrics": (run.folder / "metrics.jsonl").stat().st_size,
+        "metrics": run.folder.metrics.stat().st_size,
     }
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from automix.core.tensor_files import DamagedError, read_tensors
-from automix.runs.checkpoint import NAME, PREVIOUS, read_checkpoint
-from automix.runs.classifier import load_classifier
+from automix.runs.checkpoint import read_checkpoint
 from automix.runs.config import TrainConfig
+from automix.runs.folder import load_classifier
 from automix.training import train
 from faults.conftest import Record
-from faults.runs import configure, digest, fork, train_killed
+from faults.runs import CHECKPOINT, PREVIOUS, configure, digest, fork, train_killed
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def flip(content: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("name", [NAME, "last.safetensors"])
+@pytest.mark.parametrize("name", [CHECKPOINT, "last.safetensors"])
 def test_bit_flips(name: str, photos: Path, tmp_path: Path, record: Record) -> None:
     """Half of them anywhere, half in the header, which is a hundredth of the file and decides what the rest means."""
     config = configure(photos, tmp_path / "run", epochs=1)
@@ -75,7 +75,7 @@ def test_a_damaged_checkpoint_costs_one_save(photos: Path, tmp_path: Path, recor
     for kind, damage in kinds.items():
         config = configure(photos, tmp_path / kind)
         train_killed(config, after=5)
-        path, previous = config.folder / NAME, config.folder / PREVIOUS
+        path, previous = config.folder / CHECKPOINT, config.folder / PREVIOUS
         path.write_bytes(damage(path.read_bytes()))
         before = {file: file.read_bytes() for file in (path, previous)}
         with pytest.warns(UserWarning, match=r"damaged.*; going on from checkpoint-previous.safetensors, .* step 4$"):
@@ -94,7 +94,7 @@ def test_a_disk_that_is_full(photos: Path, tmp_path: Path, record: Record) -> No
     whole, config = (configure(photos, tmp_path / name) for name in ("whole", "full"))
     train(whole)
     train_killed(config, after=4)
-    before = (config.folder / NAME).read_bytes()
+    before = (config.folder / CHECKPOINT).read_bytes()
     said = tmp_path / "said"
 
     def continue_on_full_disk() -> None:
@@ -103,8 +103,8 @@ def test_a_disk_that_is_full(photos: Path, tmp_path: Path, record: Record) -> No
 
     child = fork(continue_on_full_disk)
     child.join()
-    assert said.read_text() == f"[Errno 27] File too large: '{config.folder / NAME}'"
-    assert (config.folder / NAME).read_bytes() == before
+    assert said.read_text() == f"[Errno 27] File too large: '{config.folder / CHECKPOINT}'"
+    assert (config.folder / CHECKPOINT).read_bytes() == before
     train(config, resume=True)
     same = digest(config.folder) == digest(whole.folder)
     record("disk full in a save (RLIMIT_FSIZE)", 1, int(same), "the steps since the last checkpoint")
@@ -121,7 +121,7 @@ def test_a_small_disk(photos: Path, record: Record) -> None:
         config = configure(photos, place / "run")
         train_killed(config, after=4)
         before = digest(config.folder)
-        size = (config.folder / NAME).stat().st_size
+        size = (config.folder / CHECKPOINT).stat().st_size
         free = shutil.disk_usage(place).free
         (place / "filler").write_bytes(bytes(max(0, free - size // 2)))
         said = place.with_name(place.name + "-said")

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from automix.runs.checkpoint import NAME, has_checkpoint, read_checkpoint
+from automix.runs.checkpoint import read_checkpoint
 from automix.runs.config import TrainConfig
+from automix.runs.folder import RunFolder
 from automix.training import train
 from faults.conftest import Record
-from faults.runs import configure, digest, fork, train_apart
+from faults.runs import CHECKPOINT, configure, digest, fork, train_apart
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def test_a_chain_of_kills(photos: Path, tmp_path: Path, record: Record) -> None:
         child = fork(train_slowly_saving, killed)
         # at any time, be it before the first step; or soon after a save; or inside one
         if kills % 3 == 1:
-            wait_for_a_save(killed.folder / NAME)
+            wait_for_a_save(killed.folder / CHECKPOINT)
         elif kills % 3 == 2:
             wait_until(lambda child=child: temporary_files(killed.folder, child.pid))  # type: ignore[misc]
         time.sleep(chance.uniform(0, (1.5, 0.25, 0.06)[kills % 3]))
@@ -87,10 +88,10 @@ def test_a_chain_of_kills(photos: Path, tmp_path: Path, record: Record) -> None:
         kills += 1
         inside += bool(temporary_files(killed.folder, child.pid))
         assert len(leftovers(killed.folder)) <= 2, "what dead processes left behind piles up"
-        if has_checkpoint(killed.folder):
-            between += not (killed.folder / NAME).exists()
+        if RunFolder(killed.folder).has_checkpoint:
+            between += not (killed.folder / CHECKPOINT).exists()
             try:
-                now = int(read_checkpoint(killed.folder / NAME).facts["step"])
+                now = int(read_checkpoint(killed.folder / CHECKPOINT).facts["step"])
                 assert now >= steps, "work that was saved is lost"
                 steps = now
             except ValueError:
@@ -138,7 +139,7 @@ def test_a_polite_signal(number: signal.Signals, code: int, photos: Path, tmp_pa
         asked = time.monotonic()
         error = process.communicate(timeout=60)[1]
         seconds = time.monotonic() - asked
-    step = int(read_checkpoint(tmp_path / "run" / NAME).facts["step"])
+    step = int(read_checkpoint(tmp_path / "run" / CHECKPOINT).facts["step"])
     assert f"stopped after step {step} of" in error
     assert error.count("\n") == 1
     survived = process.returncode == code and seconds < 10
@@ -159,7 +160,7 @@ def test_two_ctrl_c(photos: Path, tmp_path: Path, record: Record) -> None:
         error = process.communicate(timeout=60)[1]
         seconds = time.monotonic() - asked
     assert error.count("\n") == 1
-    assert read_checkpoint(tmp_path / "run" / NAME).facts["step"] > 0
+    assert read_checkpoint(tmp_path / "run" / CHECKPOINT).facts["step"] > 0
     survived = process.returncode == 130 and seconds < 10  # most of it is Python taking itself apart
     record("SIGINT twice", 1, int(survived), f"since the last checkpoint; left in {seconds:.1f} s with code 130")
     assert survived

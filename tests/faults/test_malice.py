@@ -19,11 +19,10 @@ from PIL import Image
 
 import automix
 from automix.cli import main as cli
-from automix.runs.checkpoint import NAME, PREVIOUS
 from automix.runs.config import TrainConfig
 from automix.training import train
 from automix.training.load import load_task
-from faults.runs import configure
+from faults.runs import CHECKPOINT, PREVIOUS, configure
 
 SOURCE = Path(automix.__file__).parent
 
@@ -94,7 +93,14 @@ def test_a_pickle_is_never_loaded(
     """All weights of a run are replaced by pickles, and every command that reads weights is tried on it."""
     run, mark = tmp_path / "run", tmp_path / "mark"
     shutil.copytree(trained.folder, run)
-    for name in (NAME, PREVIOUS, "last.safetensors", "best.safetensors", "encoder.safetensors", "decoder.safetensors"):
+    for name in (
+        CHECKPOINT,
+        PREVIOUS,
+        "last.safetensors",
+        "best.safetensors",
+        "encoder.safetensors",
+        "decoder.safetensors",
+    ):
         WRITERS[kind](run / name, mark)
     Image.new("RGB", (16, 16)).save(tmp_path / "image.png")
     words = {"RUN": run, "IMAGE": tmp_path / "image.png", "DATA": trained.data, "NEW": tmp_path / "new"}

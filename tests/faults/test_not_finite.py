@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from automix.runs.checkpoint import NAME
 from automix.runs.config import TrainConfig
 from automix.training import NotFiniteError, Silent, train
 from automix.training.run import Run
 from faults.conftest import Record
-from faults.runs import configure, digest
+from faults.runs import CHECKPOINT, configure, digest
 
 AT = 4  # of nine steps
 
@@ -29,7 +28,7 @@ class Spoil(Silent):
         if run.step == AT:
             run.save_checkpoint()
             self.run = run
-            self.file = (run.folder / NAME).read_bytes()
+            self.file = run.folder.checkpoint.read_bytes()
             self.weights = [parameter.detach().clone() for parameter in run.task.parameters()]
             self.inject(run, self.value)
 
@@ -94,4 +93,4 @@ def stops_before_the_update(place: str, value: float, config: TrainConfig) -> No
         rf"step {AT}: .*\b{term}\b.* not finite \(.*\); the weights are those before this step", message
     )
     assert all(map(torch.equal, spoil.weights, spoil.run.task.parameters()))
-    assert (config.folder / NAME).read_bytes() == spoil.file
+    assert (config.folder / CHECKPOINT).read_bytes() == spoil.file

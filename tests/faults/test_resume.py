@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import automix
+from automix.runs.folder import RunFolder
 from faults.conftest import Record
 from faults.runs import configure, digest, train_apart, train_in_two, train_killed
 
@@ -81,6 +82,4 @@ def test_torchrun_goes_on_after_sigterm(photos: Path, tmp_path: Path, record: Re
 
 
 def saved_step(folder: Path) -> int:
-    from automix.runs.checkpoint import NAME, read_checkpoint
-
-    return int(read_checkpoint(folder / NAME).facts["step"])
+    return int(RunFolder(folder).read_checkpoint().facts["step"])

@@ -55,6 +55,7 @@ def evaluate(
     from automix.evaluation.result import EvaluationResult
     from automix.evaluation.suite import Session, choose, write
     from automix.evaluation.suite import evaluate as evaluate_session
+    from automix.runs.folder import RunFolder
     from automix.training.hardware import choose_device
 
     choose(list(on))  # an unknown name is refused before a network is built
@@ -67,7 +68,7 @@ def evaluate(
         images=images,
         device=choose_device(device),
     )
-    folder = out or (inputs.folder or Path()) / "evaluation"
+    folder = out or RunFolder(inputs.folder or Path()).evaluation
     session = Session(
         inputs,
         batch_size=batch_size,

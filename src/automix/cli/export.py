@@ -23,9 +23,9 @@ def export(run: Path, /, *, format: Format = "onnx", out: Path | None = None, wh
     """
     from automix.deploy.export import export as export_classifier
     from automix.deploy.export import export_path
-    from automix.runs.classifier import load_classifier
+    from automix.runs.folder import RunFolder, load_classifier
 
     model, card = load_classifier(run, which)
-    path = export_path(out or (run if run.is_dir() else run.parent) / "classifier", format)
+    path = export_path(out or RunFolder(run if run.is_dir() else run.parent).export_stem, format)
     difference = export_classifier(model, card, path, format)
     sys.stdout.write(f"{path}: logits differ from the model's by {difference:.1e} at most\n")

@@ -38,12 +38,13 @@ def mix(
     """
     from automix.core.validation import check_range
     from automix.pictures.mixed_samples import draw_mixed_samples
+    from automix.runs.folder import RunFolder
 
     if not sources:
         raise AutomixError("SOURCE is missing; automix mix [RUN] [IMAGE...]")
     check_range("size", size, 8, LARGEST)
     first, *images = sources
-    if (first / "config.yaml").is_file():
+    if RunFolder(first).is_run:
         task, x, y, mean, std = _from_run(first, images)
     else:
         task, x, mean, std = _from_images([first, *images], method, size)

@@ -21,13 +21,14 @@ def report(*runs: Path, out: Path | None = None) -> None:
         out: The page; RUN/report.html if not given, report.html for several runs.
     """
     from automix.core.files import write_atomically
+    from automix.runs.folder import RunFolder
     from automix.views.report import render_report
 
     if not runs:
         raise AutomixError("RUN is missing; automix report RUN [RUN...]")
-    path = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
+    path = out or RunFolder(runs[0] if len(runs) == 1 else Path()).report
     if path.is_dir():
-        raise AutomixError(f"out must be a file's name such as {path / 'report.html'}, got the folder {path}")
+        raise AutomixError(f"out must be a file's name such as {RunFolder(path).report}, got the folder {path}")
     page = render_report(list(runs))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))

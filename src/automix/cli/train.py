@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from automix.cli._flags import Switch, flags_of, read_options
 from automix.core.errors import AutomixError
 from automix.runs.config import TrainConfig, read_config
+from automix.runs.folder import RunFolder
 from automix.runs.recipes import Recipe, find_recipe
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def make_config(data: str | None, file: Path | None, flags: dict[str, Any], *, r
         The configuration.
     """
     if resume and "out" in flags and data is None and file is None:
-        file = Path(flags["out"]) / "config.yaml"
+        file = RunFolder(Path(flags["out"])).config
     settings = read_config(file) if file is not None else {}
     for name in ("config", "resume", "overwrite"):
         if name in settings:

@@ -4,7 +4,7 @@ A batch is a function of (seed, step): training can resume anywhere, with any nu
 """
 
 from automix.data.augmentation import Augmentation
-from automix.data.bad_files import SKIPPED, OtherDataError, Progress, SkippedFile, write_skipped
+from automix.data.bad_files import OtherDataError, Progress, SkippedFile, write_skipped
 from automix.data.batch_plan import BatchPlan
 from automix.data.datasets import DATASETS, Dataset, check_data, data_root, open_dataset
 from automix.data.decode import BadImage, ReadingError, read_image
@@ -17,7 +17,6 @@ from automix.data.stream_loader import StreamLoader
 
 __all__ = [
     "DATASETS",
-    "SKIPPED",
     "Augmentation",
     "BadData",
     "BadImage",

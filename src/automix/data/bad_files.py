@@ -29,9 +29,6 @@ from automix.data.image_set import ImageSet
 from automix.data.readers import ReaderSet
 from automix.data.sources import Split
 
-SKIPPED = "skipped.json"
-"""The name of the skip list in a run folder."""
-
 CHUNK = 16  # images that a thread reads at a time
 
 Progress = Callable[[int, int], None]

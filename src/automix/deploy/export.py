@@ -24,7 +24,7 @@ from automix.core.draws import step_generator
 from automix.core.errors import AutomixError, one_line
 from automix.core.files import write_atomically
 from automix.core.validation import check_choice
-from automix.runs.classifier import CARD, Card, WithNormalization, load_classifier, save_classifier
+from automix.runs.classifier import CARD, Card, WithNormalization, read_classifier, save_classifier
 
 SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt", "torch-export": ".pt2", "safetensors": ".safetensors"}
 TOLERANCE = 1e-4  # of the largest logit
@@ -170,7 +170,7 @@ def _torch_export(classifier: WithNormalization, card: Card, path: Path) -> Run:
 
 def _safetensors(classifier: WithNormalization, card: Card, path: Path) -> Run:
     save_classifier(path, classifier.model, card)
-    model, loaded = load_classifier(path)
+    model, loaded = read_classifier(path)
     return WithNormalization(model, loaded)
 
 

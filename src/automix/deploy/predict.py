@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from automix.core.errors import AutomixError
 from automix.core.validation import check_whole
 from automix.deploy.image_files import list_images, read_pixels, reason
-from automix.runs.classifier import Card, WithNormalization, load_classifier
+from automix.runs.classifier import Card, WithNormalization
+from automix.runs.folder import load_classifier
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ import torch
 from torch import nn
 
 from automix.core.validation import check_whole
-from automix.data.bad_files import SKIPPED, OtherDataError
+from automix.data.bad_files import OtherDataError
 from automix.data.datasets import open_dataset
 from automix.data.sources import Split
 from automix.evaluation.samples import Samples
 from automix.networks.create import create_model
-from automix.runs.classifier import Card, WithNormalization, load_classifier
-from automix.runs.config import TrainConfig, read_config
+from automix.runs.classifier import Card, WithNormalization
+from automix.runs.config import TrainConfig
+from automix.runs.folder import RunFolder, load_classifier
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,7 @@ def open_inputs(
 
 def find_config(path: Path) -> TrainConfig | None:
     """The settings of the run in the folder `path`; None where there is none."""
-    written = path / "config.yaml"
-    return TrainConfig.from_flat(read_config(written)) if written.is_file() else None
+    return RunFolder(path).read_config() if RunFolder(path).is_run else None
 
 
 def _network(name: str, weights: str | None) -> tuple[nn.Module, Card]:
@@ -136,7 +136,7 @@ def open_test_set(
     own = config is not None and data is None
     root = Path(data_root) if data_root else (config.root if config else None)
     classes, per_class = (config.classes, config.per_class) if own and config else (None, None)
-    skip_list = folder / SKIPPED if folder and config and config.bad_data == "skip" else None
+    skip_list = RunFolder(folder).skipped if folder and config and config.bad_data == "skip" else None
     try:
         train_and_test = open_dataset(
             name, root, image_size=card.train_size, classes=classes, per_class=per_class, skip_list=skip_list

@@ -27,6 +27,7 @@ from automix.evaluation.plots import NoPlotsError
 from automix.evaluation.predictions import predict_logits
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
+from automix.runs.folder import RunFolder
 from automix.training.build import method_options
 
 RESULTS = "results.json"
@@ -61,7 +62,7 @@ class Session:
     def mixers(self) -> dict[str, Mixer]:
         """Mixup, CutMix, and the run's own where it learned one."""
         mixers = {name: method_mixer(name) for name in COMPARED}
-        if self.subject.folder is not None and (self.subject.folder / "checkpoint.safetensors").is_file():
+        if self.subject.folder is not None and RunFolder(self.subject.folder).has_checkpoint:
             from automix.training.load import load_task
 
             task, card, config = load_task(self.subject.folder)

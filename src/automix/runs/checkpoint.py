@@ -2,9 +2,9 @@
 
 Tensors are tensors of the file; the rest (step, counters, options of the optimizer) is JSON in its metadata.
 
-checkpoint.safetensors            the latest
-checkpoint-previous.safetensors   the one before it, used where the latest is damaged
-checkpoint-damaged.safetensors    a latest one that was damaged, kept when the next one took its place
+NAME.safetensors            the latest
+NAME-previous.safetensors   the one before it, used where the latest is damaged
+NAME-damaged.safetensors    a latest one that was damaged, kept when the next one took its place
 """
 
 import json
@@ -23,9 +23,6 @@ from automix.core.tensor_files import DamagedError, is_whole, misfit, read_tenso
 from automix.tasks.task import Task
 
 FORMAT = 1
-NAME = "checkpoint.safetensors"
-PREVIOUS = "checkpoint-previous.safetensors"
-DAMAGED = "checkpoint-damaged.safetensors"
 
 
 @dataclass(frozen=True)
@@ -52,13 +49,18 @@ def save_checkpoint(
     tree = _take_tensors(state, "", tensors)
     header = {"format": FORMAT, "environment": environment(task, precision), "facts": facts, "tree": tree}
     # What takes the place of a good checkpoint must be a good one: a damaged file may not push it out.
-    keep = PREVIOUS if is_whole(path) else DAMAGED
-    write_tensors(path, tensors, {"automix": json.dumps(header)}, keep=path.with_name(keep))
+    keep = previous_path(path) if is_whole(path) else damaged_path(path)
+    write_tensors(path, tensors, {"automix": json.dumps(header)}, keep=keep)
 
 
-def has_checkpoint(folder: Path) -> bool:
-    """Whether there is one to go on from; there may be the previous one alone if a process was killed while saving."""
-    return any((folder / name).exists() for name in (NAME, PREVIOUS))
+def previous_path(path: Path) -> Path:
+    """Name the file of the checkpoint before the one at `path`."""
+    return path.with_stem(f"{path.stem}-previous")
+
+
+def damaged_path(path: Path) -> Path:
+    """Name the file in which a damaged checkpoint at `path` is kept when a new one takes its place."""
+    return path.with_stem(f"{path.stem}-damaged")
 
 
 def load_checkpoint(
@@ -72,19 +74,21 @@ def load_checkpoint(
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint at `path`, or with a word the one before it, where the latest is damaged."""
-    previous = path.with_name(PREVIOUS)
-    if not path.exists() and previous.exists():  # killed between the two moves of a save
+    previous = previous_path(path)
+    if not path.exists() and previous.exists():
         return _read(previous)
     try:
         return _read(path)
     except DamagedError as error:
         if not previous.exists():
-            raise ValueError(f"{error}, and no {PREVIOUS} beside it; accepted is --overwrite, to begin anew") from None
+            raise ValueError(
+                f"{error}, and no {previous.name} beside it; accepted is --overwrite, to begin anew"
+            ) from None
         try:
             saved = _read(previous)
         except DamagedError as other:
             raise ValueError(f"{error}, and so is {other}; accepted is --overwrite, to begin anew") from None
-        _say(f"{error}; going on from {PREVIOUS}, saved after step {saved.facts.get('step')}")
+        _say(f"{error}; going on from {previous.name}, saved after step {saved.facts.get('step')}")
         return saved
 
 

@@ -1,7 +1,7 @@
 """A trained classifier as one file: a safetensors file with the weights and, in its metadata, the card to use them by.
 
     save_classifier(Path("cats.safetensors"), model, card)
-    model, card = load_classifier(Path("cats.safetensors"))
+    model, card = read_classifier(Path("cats.safetensors"))
 
 The names of the weights are those of ``model.state_dict()``, so that ``safetensors.torch.load_file`` is enough for
 whoever has the model already. Nothing in the file is executed when it is loaded, unlike a pickle, and a checksum in it
@@ -12,7 +12,7 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -114,34 +114,27 @@ def save_classifier(path: Path, model: nn.Module, card: Card) -> None:
     write_tensors(path, weights, metadata)
 
 
-def load_classifier(path: Path, which: Literal["last", "best"] = "last") -> tuple[nn.Module, Card]:
-    """The classifier, in evaluation mode on the CPU, and its card, from a file or from the folder of a run.
+def read_classifier(path: Path) -> tuple[nn.Module, Card]:
+    """Read a classifier's file.
 
-    In a run's folder, `which` chooses between the weights after the last epoch and those of the best one.
+    Args:
+        path: A file that `save_classifier` wrote.
+
+    Returns:
+        The classifier on the CPU in eval mode, and the card to use it by.
     """
-    file = _find(path, which)
-    weights, metadata = read_tensors(file)
+    weights, metadata = read_tensors(path)
     if CARD not in metadata:
-        raise ValueError(f"{file}: no card of automix in it; accepted are files that automix has saved")
+        raise ValueError(f"{path}: no card of automix in it; accepted are files that automix has saved")
     try:
         card = Card.from_json(metadata[CARD])
         model = _build(card)
         if wrong := misfit(weights, model.state_dict(), "model"):
             raise ValueError(f"the weights do not fit the model: {wrong}")
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+        raise ValueError(f"{path}: {error}") from None
     model.load_state_dict(weights)
     return model.eval(), card
-
-
-def _find(path: Path, which: str) -> Path:
-    if which not in ("last", "best"):
-        raise ValueError(f"which={which!r}: accepted are 'last' and 'best'")
-    file = path / f"{which}.safetensors" if path.is_dir() else path
-    if not file.is_file():
-        where = f"{path}: no {file.name} in it" if path.is_dir() else f"{path}: no such file or folder"
-        raise ValueError(f"{where}; accepted is a classifier's file or a run's folder")
-    return file
 
 
 def _build(card: Card) -> nn.Module:

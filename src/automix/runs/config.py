@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
+from automix.core.errors import AutomixError
 from automix.core.files import write_text
 from automix.core.validation import check_alpha, check_at_least, check_fields, check_range, unknown_name
 from automix.data import DATASETS, BadData, BatchPlan, check_data
@@ -156,12 +157,12 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"config {path}: no such file") from None
+        raise AutomixError(f"{path}: no such file") from None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:  # PyYAML's ways
         reason = " ".join(str(error).split())
-        raise ValueError(f"config {path}: cannot be read as YAML ({reason})") from None
+        raise AutomixError(f"{path}: cannot be read as YAML ({reason})") from None
     if not (isinstance(values, dict) and _is_modest(values)):
-        raise ValueError(f"config {path}: accepted are lines of the form name: value")
+        raise AutomixError(f"{path}: no settings in it; write lines of the form name: value")
     return values
 
 

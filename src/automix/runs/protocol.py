@@ -6,15 +6,16 @@ with n - 1 in the denominator. The accuracy is that of the classifier which the 
 is one. No weights are chosen by it: a best epoch chosen on test data is no result.
 """
 
-import json
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from automix.runs.config import read_config
+from automix.core.errors import AutomixError
+from automix.runs.config import TRIALS_DIFFER_IN
+from automix.runs.folder import RunFolder
+from automix.runs.metrics import top1_by_epoch
 
 LAST = 10  # epochs
 
@@ -22,8 +23,8 @@ LAST = 10  # epochs
 def protocol(runs: Sequence[Path]) -> "Trials":
     """The result of finished runs' folders; as text "76.02 +- 0.13 (3 trials, median of the last 10 epochs)"."""
     if not runs:
-        raise ValueError("there are no runs: accepted are the folders of one or more")
-    configs = [read_config(run / "config.yaml") for run in runs]
+        raise AutomixError("runs must be one folder or more, got none")
+    configs = [RunFolder(run).read_values() for run in runs]
     check_same(runs, configs)
     medians = [median_of_last(_top1_by_epoch(*run)) for run in zip(runs, configs, strict=True)]
     return over_trials([median for median, _ in medians], epochs=medians[0][1])
@@ -35,7 +36,7 @@ def median_of_last(top1: Mapping[int, float], count: int = LAST) -> tuple[float,
     `top1` by epoch; the last one is there, others may be missing where a run was not evaluated after every epoch.
     """
     if not top1:
-        raise ValueError("no epoch has an accuracy: accepted are one or more")
+        raise AutomixError("top1 must have one epoch or more, got none")
     first = max(top1) - count + 1
     counted = [value for epoch, value in top1.items() if epoch >= first]
     return statistics.median(counted), len(counted)
@@ -44,7 +45,7 @@ def median_of_last(top1: Mapping[int, float], count: int = LAST) -> tuple[float,
 def over_trials(values: Sequence[float], epochs: int = LAST) -> "Trials":
     """Mean and standard deviation (n - 1) of one number per trial; a single trial has no deviation."""
     if not values:
-        raise ValueError("there are no trials: accepted are one or more")
+        raise AutomixError("values must be one trial or more, got none")
     std = statistics.stdev(values) if len(values) > 1 else None
     return Trials(statistics.fmean(values), std, len(values), epochs)
 
@@ -67,37 +68,29 @@ class Trials:
 
 def check_same(runs: Sequence[Path], configs: Sequence[dict[str, Any]]) -> None:
     """Raise a ValueError of one line unless the runs' settings differ in the seed, and in nothing that decides."""
-    from automix.runs.config import TRIALS_DIFFER_IN  # here: the engine uses this file
-
     seeds: dict[Any, Path] = {}
     for run, config in zip(runs, configs, strict=True):
         for name in sorted({*configs[0], *config} - TRIALS_DIFFER_IN):
             if config.get(name) != configs[0].get(name):
-                raise ValueError(
-                    f"{run} has {name}={config.get(name)}, {runs[0]} has {configs[0].get(name)}: "
-                    "accepted are runs that differ in nothing but the seed"
+                raise AutomixError(
+                    f"{run}: {name}={config.get(name)} differs from {name}={configs[0].get(name)} of {runs[0]}; "
+                    "give runs that differ in the seed alone"
                 )
         if (seed := config.get("seed")) in seeds:
-            raise ValueError(f"{seeds[seed]} and {run} both have seed {seed}: accepted are runs of different seeds")
+            raise AutomixError(f"{run}: has seed {seed} as {seeds[seed]} does; give runs of different seeds")
         seeds[seed] = run
 
 
 def _top1_by_epoch(run: Path, config: dict[str, Any]) -> dict[int, float]:
     """The deployed classifier's accuracies of a run that is done."""
-    path = run / "metrics.jsonl"
-    if not path.is_file():
-        raise ValueError(f"{run}: no metrics.jsonl in it; accepted are folders of finished runs")
-    top1, done = {}, 0
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:  # the line a killed process was writing
-            break
-        if record["kind"] == "epoch":
-            done = record["epoch"]
-            value = record.get("teacher_top1", record.get("student_top1"))
-            if value is not None and math.isfinite(value):
-                top1[done] = value
+    folder = RunFolder(run)
+    if not folder.metrics.is_file():
+        raise AutomixError(f"{run}: no {folder.metrics.name} in it; give the folder of a finished run")
+    metrics = folder.read_metrics()
+    top1 = top1_by_epoch(metrics)
+    done = max((record["epoch"] for record in metrics.of_kind("epoch")), default=0)
     if done != config.get("epochs") or done not in top1:
-        raise ValueError(f"{run}: {done} of {config.get('epochs')} epochs are done; accepted are finished runs")
+        raise AutomixError(
+            f"{run}: {done} of {config.get('epochs')} epochs are done; give the folder of a finished run"
+        )
     return top1

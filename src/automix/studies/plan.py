@@ -14,12 +14,10 @@ from automix.core.errors import AutomixError
 from automix.core.validation import unknown_name
 from automix.data import DATASETS
 from automix.runs.config import TRIALS_DIFFER_IN, TrainConfig
+from automix.runs.folder import RunFolder
 from automix.studies.cells import NETWORKS, Cell, Network
 from automix.studies.experiment import Experiment
 from automix.studies.settings import Values, cached_recipe, merge_values, with_recipe
-
-SUMMARY = "summary.json"
-"""The file that a finished run has."""
 
 TRAINING_IMAGES = {
     "cifar10": 50_000,
@@ -84,7 +82,7 @@ class Job:
     @property
     def is_trained(self) -> bool:
         """Whether the training is finished."""
-        return (self.folder / SUMMARY).is_file()
+        return RunFolder(self.folder).is_finished
 
     @property
     def images(self) -> int:
@@ -374,5 +372,4 @@ def estimate_seconds(job: Job, timed: StepTimes) -> float | None:
 
 
 def _seconds(folder: Path) -> float:
-    summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    return float(summary["seconds"])
+    return float(RunFolder(folder).summary()["seconds"])

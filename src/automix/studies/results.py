@@ -1,16 +1,17 @@
 """The results of an experiment's finished runs, beside the paper's numbers."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from automix.runs.folder import RunFolder
+from automix.runs.metrics import top1_by_epoch
 from automix.runs.protocol import Trials, median_of_last, over_trials
 from automix.studies.cells import NETWORKS, Cell, Column, Network
 from automix.studies.differences import Difference, paired_difference
 from automix.studies.experiment import Experiment
-from automix.studies.plan import SUMMARY, Grid, runs_of
+from automix.studies.plan import Grid, runs_of
 from automix.studies.run_job import results_folder
 
 
@@ -98,7 +99,7 @@ def precisions(tables: Sequence[ResultTable], out: Path) -> list[str]:
     """
     folders = {folder for table in tables for row in table.rows for result in row.results.values()
                for folder in result.folders}  # fmt: skip
-    summaries = [json.loads((out / folder / SUMMARY).read_text(encoding="utf-8")) for folder in sorted(folders)]
+    summaries = [RunFolder(out / folder).summary() for folder in sorted(folders)]
     return sorted({summary["precision"] for summary in summaries if "precision" in summary})
 
 
@@ -155,14 +156,14 @@ def read_value(run: Path, measure: str, network: Network, method: str) -> tuple[
     Returns:
         The number and how many epochs are in it, or None if it is not there yet.
     """
-    if not (run / SUMMARY).is_file():
+    if not RunFolder(run).is_finished:
         return None
     if measure == "top1":
-        return median_of_last(top1_by_epoch(run, network))
+        return median_of_last(top1_by_epoch(RunFolder(run).read_metrics(), network))
     if measure == "last_top1":
-        return median_of_last(top1_by_epoch(run, network), count=1)
+        return median_of_last(top1_by_epoch(RunFolder(run).read_metrics(), network), count=1)
     if measure == "hours":
-        return json.loads((run / SUMMARY).read_text(encoding="utf-8"))["seconds"] / 3600, 1
+        return RunFolder(run).summary()["seconds"] / 3600, 1
     first, *rest = measure.split("/")
     if first == "detect":
         path, name = detector_folder(run, rest[0]) / "results.json", rest[1]
@@ -179,25 +180,6 @@ def _read_evaluation(run: Path, network: Network, evaluator: str, names: str) ->
     return (sum(values[name] for name in parts), 1) if all(name in values for name in parts) else None
 
 
-def top1_by_epoch(run: Path, network: Network) -> dict[int, float]:
-    """Read the accuracies of one network of a run.
-
-    Args:
-        run: The run folder.
-        network: ``"student"`` or ``"teacher"``.
-
-    Returns:
-        Top-1 accuracies in percent by epoch.
-    """
-    accuracies = {}
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        value = record.get(f"{network}_top1") if record["kind"] == "epoch" else None
-        if value is not None and math.isfinite(value):
-            accuracies[record["epoch"]] = value
-    return accuracies
-
-
 def detector_folder(run: Path, data: str) -> Path:
     """Locate the detector that was fine-tuned on a run.
 
@@ -208,7 +190,7 @@ def detector_folder(run: Path, data: str) -> Path:
     Returns:
         The detector's run folder.
     """
-    return run / f"detect-{data}"
+    return RunFolder(run).detector(data)
 
 
 def _detect_commands(cell: Cell, column: Column, grid: Grid) -> list[str]:
@@ -221,7 +203,7 @@ def _detect_commands(cell: Cell, column: Column, grid: Grid) -> list[str]:
     for seed in range(grid.trials):
         for _, run, _ in runs_of(cell, seed, grid):
             folder = detector_folder(run, data)
-            if (run / SUMMARY).is_file() and not (folder / "results.json").is_file():
+            if RunFolder(run).is_finished and not (folder / "results.json").is_file():
                 commands.append(
                     f"automix detect train {data} --backbone {run} --kind c4 --recipe {data} --out {folder}"
                 )

@@ -4,17 +4,16 @@ Finished parts are not repeated, and an interrupted training is resumed. All of 
 process on any machine can continue a grid.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 from automix.core.files import write_atomically
 from automix.runs.config import TrainConfig
+from automix.runs.folder import RunFolder
+from automix.runs.metrics import deployed_network
 from automix.studies.cells import Network
 from automix.studies.plan import Job
 from automix.training.log import Display
-
-SAMPLES = "evaluation/samples.png"
 
 
 def run_job(job: Job, display: Display | None = None) -> str:
@@ -34,7 +33,7 @@ def run_job(job: Job, display: Display | None = None) -> str:
         train(TrainConfig.from_flat(job.values), resume=True, display=display)
     for network in sorted({network for _, network in job.evaluations}):
         evaluate_job(job, network)
-    if job.lams and not (job.folder / SAMPLES).is_file():
+    if job.lams and not RunFolder(job.folder).samples.is_file():
         draw_samples(job.folder, job.lams)
     return job.name
 
@@ -48,7 +47,7 @@ def is_complete(job: Job) -> bool:
     Returns:
         True if nothing is left to do.
     """
-    drawn = not job.lams or (job.folder / SAMPLES).is_file()
+    drawn = not job.lams or RunFolder(job.folder).samples.is_file()
     return job.is_trained and drawn and not any(missing_evaluators(job, network) for _, network in job.evaluations)
 
 
@@ -78,7 +77,7 @@ def results_folder(run: Path, network: Network) -> Path:
     Returns:
         RUN/evaluation for the deployed network, RUN/evaluation-student for a student beside its teacher.
     """
-    return run / ("evaluation-student" if network == "student" and has_teacher(run) else "evaluation")
+    return RunFolder(run).evaluation_of(network)
 
 
 def has_teacher(run: Path) -> bool:
@@ -90,7 +89,7 @@ def has_teacher(run: Path) -> bool:
     Returns:
         True if its summary has the teacher's accuracy.
     """
-    return "teacher_top1" in json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    return deployed_network(RunFolder(run).summary()) == "teacher"
 
 
 def evaluate_job(job: Job, network: Network) -> None:
@@ -152,5 +151,5 @@ def draw_samples(run: Path, lams: tuple[float, ...]) -> None:
     task, card, config = load_task(run)
     x, y = preview(config)
     picture = draw_mixed_samples(task, x, torch.tensor(card.mean), torch.tensor(card.std), lams=lams, y=y)
-    (run / SAMPLES).parent.mkdir(exist_ok=True)
-    write_atomically(run / SAMPLES, picture.save)
+    RunFolder(run).evaluation.mkdir(exist_ok=True)
+    write_atomically(RunFolder(run).samples, picture.save)

@@ -9,10 +9,11 @@ from torch.optim import Optimizer
 
 from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss
 from automix.core.tensor_files import DamagedError, read_tensors
-from automix.data import SKIPPED, Data, Progress, open_data
+from automix.data import Data, Progress, open_data
 from automix.methods import create_task
 from automix.networks.create import create_model
 from automix.runs.config import TrainConfig
+from automix.runs.folder import RunFolder
 from automix.runs.recipes import Recipe
 from automix.tasks.task import Task
 from automix.training.distributed import World
@@ -111,7 +112,7 @@ def build_data(config: TrainConfig, world: World, *, remembered: bool = True, pr
         accumulate=config.accumulate,
         workers=config.workers,
         bad_data=config.bad_data,
-        skip_list=config.folder / SKIPPED if remembered else None,
+        skip_list=RunFolder(config.folder).skipped if remembered else None,
         progress=progress,
     )
 

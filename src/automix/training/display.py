@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from automix.data import SKIPPED
+from automix.runs.metrics import deployed_network
 from automix.training.log import Display, learning_rate
 from automix.training.run import Run
 
@@ -118,7 +118,7 @@ def describe(run: Run) -> str:
         f"{config.method} on {data.name}: {len(data.classes)} classes, {data.train_count} training and "
         f"{data.test_count} test images of {data.image_size} px\n"
         f"{config.model}, {millions:.2f} M parameters; recipe {config.recipe}, {config.settings.epochs} epochs, "
-        f"{run.total_steps} steps of {config.settings.batch_size}; {where}; {run.folder}"
+        f"{run.total_steps} steps of {config.settings.batch_size}; {where}; {run.folder.path}"
     )
 
 
@@ -129,7 +129,7 @@ def list_skipped(run: Run) -> list[str]:
         return []
     bad = [file.use for file in files]
     counts = (f"{bad.count(use)} of {count} for {use}" for use, count in run.data.file_counts().items())
-    lines = [f"bad files left out: {', '.join(counts)}; all of them in {run.folder / SKIPPED}"]
+    lines = [f"bad files left out: {', '.join(counts)}; all of them in {run.folder.skipped}"]
     lines += [f"  {file.error}" for file in files[:LISTED]]
     return lines + ([f"  and {len(files) - LISTED} more"] if len(files) > LISTED else [])
 
@@ -144,11 +144,11 @@ def summary_table(run: Run, summary: dict[str, Any]) -> Table:
             values = (f"{summary[f'{network}_{top}']:.2f}" for top in ("top1", "top5"))
             table.add_row(f"{network}, last epoch", *values)
     if "best_top1" in summary:
-        deployed = run.deployed_metric.removesuffix("_top1")
+        deployed = deployed_network(summary)
         count = summary["epochs_in_median"]
         table.add_row(f"{deployed}, median of the last {count}", f"{summary['median_top1_of_last_epochs']:.2f}", "")
         table.add_row(f"{deployed}, best (epoch {summary['best_epoch']:.0f})", f"{summary['best_top1']:.2f}", "")
     table.caption = (
-        f"{summary['steps']} steps in {timedelta(seconds=round(summary['seconds']))}; all of it in {run.folder}"
+        f"{summary['steps']} steps in {timedelta(seconds=round(summary['seconds']))}; all of it in {run.folder.path}"
     )
     return table

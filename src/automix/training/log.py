@@ -2,12 +2,12 @@
 
 import json
 import time
-from pathlib import Path
 from typing import Any, Protocol
 
-from automix.core.files import write_atomically, write_text
+from automix.core.files import write_atomically
 from automix.pictures.mask_history import add_to_history
 from automix.pictures.mixed_samples import draw_mixed_samples
+from automix.runs.metrics import deployed_network, truncate_metrics
 from automix.runs.protocol import median_of_last
 from automix.training.hardware import autocast
 from automix.training.run import Run
@@ -40,14 +40,13 @@ class RunLog:
         self.epochs: list[dict[str, Any]] = []
         if not self.active:
             return
-        self.path = run.folder / "metrics.jsonl"
-        records = keep_until(self.path, run.step)
-        self.epochs = [record for record in records if record["kind"] == "epoch"]
-        self.said = {record["about"] for record in records if record["kind"] == "warning"}
-        self.file = self.path.open("a", encoding="utf-8")
+        earlier = truncate_metrics(run.folder.metrics, run.step)
+        self.epochs = earlier.of_kind("epoch")
+        self.said = {record["about"] for record in earlier.of_kind("warning")}
+        self.file = run.folder.metrics.open("a", encoding="utf-8")
         from torch.utils.tensorboard import SummaryWriter
 
-        self.board = SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.step)
+        self.board = SummaryWriter(str(run.folder.tensorboard), purge_step=run.step)
         self.wandb = _start_wandb(run) if run.config.wandb else None
         display.begin(run)
 
@@ -104,12 +103,11 @@ class RunLog:
         x, y = (tensor.to(run.device) for tensor in loader.preview(8))
         title = f"{run.config.method}, epoch {epoch}"
         picture = draw_mixed_samples(run.task, x, loader.mean, loader.std, title=title, y=y)
-        folder = run.folder / "pictures"
-        folder.mkdir(exist_ok=True)
-        write_atomically(folder / f"epoch-{epoch:04d}.png", picture.save)
+        run.folder.pictures.mkdir(exist_ok=True)
+        write_atomically(run.folder.epoch_picture(epoch), picture.save)
         every = run.epochs_between_pictures
         add_to_history(
-            folder / "over-time.png",
+            run.folder.mask_history,
             run.task,
             x,
             y,
@@ -124,7 +122,7 @@ class RunLog:
         """The summary, written and shown."""
         summary = summarize(run, self.epochs)
         if self.active:
-            write_text(run.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+            run.folder.write_summary(summary)
             self.display.end(run, summary)
         return summary
 
@@ -152,7 +150,7 @@ def learning_rate(run: Run) -> float:
 
 def summarize(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
     """The last epoch's accuracies, and the paper's protocol: the median over the last ten epochs."""
-    measured = [record for record in epochs if run.deployed_metric in record]
+    measured = [record for record in epochs if "student_top1" in record]
     summary: dict[str, Any] = {"data": run.config.data, "method": run.config.method, "model": run.config.model}
     summary |= {"seed": run.config.seed, "steps": run.step, "seconds": round(run.seconds, 1)}
     summary["precision"] = run.precision  # "auto" differs from machine to machine
@@ -160,7 +158,8 @@ def summarize(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
         last = measured[-1]
         names = [name for name in last if name.endswith(("_top1", "_top5"))]
         summary |= {name: last[name] for name in names}
-        median, counted = median_of_last({record["epoch"]: record[run.deployed_metric] for record in measured})
+        deployed = f"{deployed_network(last)}_top1"
+        median, counted = median_of_last({record["epoch"]: record[deployed] for record in measured})
         summary |= {"median_top1_of_last_epochs": median, "epochs_in_median": counted}
         summary |= {"best_top1": run.best["top1"], "best_epoch": run.best["epoch"]}
     if run.data.skipped is not None:
@@ -168,23 +167,7 @@ def summarize(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
     return summary
 
 
-def keep_until(path: Path, step: int) -> list[dict[str, Any]]:
-    """The records up to `step`; later ones, written after the checkpoint that is resumed, are taken off the file."""
-    if not path.exists():
-        return []
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:  # the line a killed process was writing
-            break
-        if record["step"] <= step:
-            kept.append(record)
-    write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
-    return kept
-
-
 def _start_wandb(run: Run) -> Any:
     import wandb
 
-    return wandb.init(project="automix", name=run.folder.name, dir=run.folder, config=run.config.flat())
+    return wandb.init(project="automix", name=run.folder.path.name, dir=run.folder.path, config=run.config.flat())

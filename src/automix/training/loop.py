@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from automix.core.draws import step_seed
+from automix.runs.metrics import deployed_top1
 from automix.runs.protocol import LAST
 from automix.training.accuracy import measure_accuracy
 from automix.training.hardware import autocast
@@ -44,7 +45,7 @@ def fit(run: Run, log: RunLog, stop: Stop) -> None:
             run.save_checkpoint()
         if leaving:
             done = f"stopped after step {run.step} of {run.total_steps}"
-            raise Stopped(f"{done}; to go on: automix train --resume --out {run.folder}", stop.signal)
+            raise Stopped(f"{done}; to go on: automix train --resume --out {run.folder.path}", stop.signal)
 
 
 def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop) -> dict[str, float]:
@@ -132,8 +133,9 @@ def finish_epoch(run: Run, log: RunLog) -> None:
         accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.world)
         log.diagnose(run, accuracy)
     log.epoch(run, epoch, accuracy)
-    if accuracy and accuracy[run.deployed_metric] > run.best["top1"]:
-        run.best = {"top1": accuracy[run.deployed_metric], "epoch": epoch}
+    top1 = deployed_top1(accuracy)
+    if top1 is not None and top1 > run.best["top1"]:
+        run.best = {"top1": top1, "epoch": epoch}
         run.save_classifier("best", accuracy)
     if epoch == epochs:
         run.save_classifier("last", accuracy)

@@ -1,15 +1,14 @@
 """From a configuration to a run that is ready to train."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from automix.data import DATASETS, SKIPPED, Progress, write_skipped
-from automix.runs.config import MAY_CHANGE, TrainConfig, read_config
-from automix.runs.folder import check_resumable, clear
+from automix.data import DATASETS, Progress, write_skipped
+from automix.runs.config import MAY_CHANGE, TrainConfig
+from automix.runs.folder import RunFolder
 from automix.tasks.task import Task
 from automix.training.build import build_data, build_model, build_optimizer, build_schedule, build_task, rehearse
 from automix.training.distributed import World
@@ -46,11 +45,11 @@ def prepare(
     if going_on:
         run.load_checkpoint()
     elif world.is_main_process:
-        clear(run.folder)
-        run.folder.mkdir(parents=True, exist_ok=True)
-        config.save(run.folder / "config.yaml")
+        run.folder.clear()
+        run.folder.path.mkdir(parents=True, exist_ok=True)
+        config.save(run.folder.config)
     if data.skipped is not None and world.is_main_process:
-        write_skipped(run.folder / SKIPPED, data.skipped, data.file_counts())
+        write_skipped(run.folder.skipped, data.skipped, data.file_counts())
     return run
 
 
@@ -62,11 +61,9 @@ def _distribute(task: Task, device: torch.device, world: World) -> nn.Module:
 
 def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:
     """Whether there is a checkpoint to go on from; see `check_resumable` for what is refused."""
-    folder = config.folder
-    if config.out is None and folder.parent != Path("runs"):  # the name of a network may have a path in its tag
-        raise ValueError(f"model={config.model}: would put the run into {folder}; accepted is that with --out")
-
-    def before() -> dict[str, Any]:
-        return TrainConfig.from_flat(read_config(folder / "config.yaml")).flat()
-
-    return check_resumable(folder, config.flat(), before, MAY_CHANGE, resume=resume, overwrite=overwrite)
+    if config.out is None and config.folder.parent != Path("runs"):  # the name of a network may have a path in its tag
+        raise ValueError(f"model={config.model}: would put the run into {config.folder}; accepted is that with --out")
+    folder = RunFolder(config.folder)
+    return folder.check_resumable(
+        config.flat(), lambda: folder.read_config().flat(), MAY_CHANGE, resume=resume, overwrite=overwrite
+    )

@@ -1,14 +1,4 @@
-"""A run: what is trained, where it stands, and its folder.
-
-config.yaml              all settings; `automix train --config` repeats the run
-checkpoint.safetensors   everything --resume needs; checkpoint-previous.safetensors is there in case it is damaged
-last.safetensors         the classifier after the last epoch, complete by itself
-best.safetensors         the one with the highest test accuracy: chosen on test data, so never a result to report
-metrics.jsonl            a line of numbers every so many steps and after every epoch; tensorboard/ has the same
-skipped.json             the files left out with --bad-data skip, and why
-pictures/                mixed samples and their masks, by epoch and over time
-summary.json             the end of the story
-"""
+"""A run: what is trained and how far it has come."""
 
 import time
 from dataclasses import dataclass, field
@@ -23,9 +13,10 @@ from automix._version import __version__
 from automix.data import Data
 from automix.methods.automix.block_file import save_mix_block
 from automix.methods.automix.mix_block import MixBlock
-from automix.runs.checkpoint import NAME, read_checkpoint, restore, save_checkpoint
+from automix.runs.checkpoint import restore, save_checkpoint
 from automix.runs.classifier import Card, save_classifier
 from automix.runs.config import TrainConfig
+from automix.runs.folder import RunFolder, Which
 from automix.tasks.task import Task
 from automix.training.distributed import World
 from automix.training.hardware import Precision
@@ -52,8 +43,9 @@ class Run:
     _saved: float = field(default_factory=time.monotonic)
 
     @property
-    def folder(self) -> Path:
-        return self.config.folder
+    def folder(self) -> RunFolder:
+        """What the run writes to."""
+        return RunFolder(self.config.folder)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -73,11 +65,6 @@ class Run:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     @property
-    def deployed_metric(self) -> str:
-        """The accuracy of what `deploy` returns."""
-        return "student_top1" if self.task.teacher is None else "teacher_top1"
-
-    @property
     def seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
 
@@ -90,22 +77,22 @@ class Run:
         """Written by the leading process; the others only note the time."""
         if self.world.is_main_process:
             facts = {"step": self.step, "best": self.best, "seconds": self.seconds, "card": self.card({}).to_json()}
-            save_checkpoint(self.folder / NAME, self.task, self.optimizer, self.scaler, facts, self.precision)
+            save_checkpoint(self.folder.checkpoint, self.task, self.optimizer, self.scaler, facts, self.precision)
         self._saved = time.monotonic()
 
     def load_checkpoint(self) -> None:
-        saved = read_checkpoint(self.folder / NAME)
+        saved = self.folder.read_checkpoint()
         facts = saved.facts
         check_classes(saved.path, Card.from_json(facts["card"]).classes, self.data.classes)
         restore(saved, self.task, self.optimizer, self.scaler, self.precision)
         self.step, self.best, self.seconds_before = facts["step"], facts["best"], facts["seconds"]
 
-    def save_classifier(self, name: str, accuracy: dict[str, float]) -> None:
-        """The deployed classifier with all that is needed to use it, as NAME.safetensors."""
+    def save_classifier(self, which: Which, accuracy: dict[str, float]) -> None:
+        """The deployed classifier with all that is needed to use it."""
         if self.world.is_main_process:
-            save_classifier(self.folder / f"{name}.safetensors", self.task.classifier, self.card(accuracy))
+            save_classifier(self.folder.classifier(which), self.task.classifier, self.card(accuracy))
             if isinstance(block := getattr(self.task, "mix_block", None), MixBlock):
-                save_mix_block(self.folder / "mix_block.safetensors", block)  # to begin another training with
+                save_mix_block(self.folder.mix_block, block)  # to begin another training with
 
     def card(self, accuracy: dict[str, float]) -> Card:
         """What one must know to use the classifier."""

@@ -9,11 +9,10 @@ import yaml
 from automix.core.errors import AutomixError
 from automix.core.files import write_text
 from automix.core.validation import check_at_least, check_choice, check_whole, unknown_name
-from automix.runs.config import read_config
+from automix.runs.folder import RunFolder
 from automix.studies.detection.network import Kind
 from automix.studies.detection.recipe import DetectRecipe, find_detect_recipe, recipe_values
 
-CONFIG = "config.yaml"
 MAY_CHANGE = ("out", "data_root", "device", "workers", "checkpoint_minutes")  # between a run and its continuation
 
 
@@ -104,8 +103,8 @@ class DetectConfig:
         Returns:
             The configuration.
         """
-        return cls.from_flat(read_config(folder / CONFIG))
+        return cls.from_flat(RunFolder(folder).read_values())
 
     def save(self) -> None:
         """Write the configuration into the run folder."""
-        write_text(self.folder / CONFIG, yaml.safe_dump(self.flat(), sort_keys=False))
+        write_text(RunFolder(self.folder).config, yaml.safe_dump(self.flat(), sort_keys=False))

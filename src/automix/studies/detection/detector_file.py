@@ -11,7 +11,7 @@ from torch import nn
 from automix.core.errors import AutomixError, one_line
 from automix.core.tensor_files import read_tensors, write_tensors
 from automix.networks.create import create_model
-from automix.runs.classifier import load_classifier
+from automix.runs.folder import load_classifier
 from automix.studies.detection.network import Kind, create_detector
 from automix.studies.detection.recipe import DetectRecipe, recipe_from_values, recipe_values
 from automix.training.build import load_initial_weights

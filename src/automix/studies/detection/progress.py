@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from automix.evaluation.progress import Item, no_progress, progress_bar
+from automix.runs.folder import RunFolder
+from automix.runs.metrics import truncate_metrics
 from automix.studies.detection.run import DetectRun
-from automix.training.log import keep_until
 
 STEPS_BETWEEN_LINES = 20
 
@@ -40,8 +41,8 @@ class Report:
             run: The run, at its first step or resumed.
         """
         settings, config = run.config.settings, run.config
-        path = config.folder / "metrics.jsonl"
-        keep_until(path, run.step)
+        path = RunFolder(config.folder).metrics
+        truncate_metrics(path, run.step)
         self.file = path.open("a", encoding="utf-8")
         self.first_step = run.step
         self.console.print(

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from automix.data.batch_plan import BatchPlan
-from automix.runs.checkpoint import NAME as CHECKPOINT
 from automix.runs.checkpoint import load_checkpoint, save_checkpoint
+from automix.runs.folder import RunFolder
 from automix.studies.detection.config import DetectConfig
 from automix.studies.detection.data import DetectionSet
 from automix.studies.detection.detector_file import DetectorCard
@@ -64,13 +64,13 @@ class DetectRun:
         """Save the state for resuming."""
         detector: Any = self.detector  # typed as a task there, but any module has a state
         facts = {"step": self.step, "seconds": self.seconds}
-        save_checkpoint(self.config.folder / CHECKPOINT, detector, self.optimizer, _no_scaler(), facts)
+        save_checkpoint(RunFolder(self.config.folder).checkpoint, detector, self.optimizer, _no_scaler(), facts)
         self._saved = time.monotonic()
 
     def load_checkpoint(self) -> None:
         """Restore the state of the last checkpoint."""
         detector: Any = self.detector
-        facts = load_checkpoint(self.config.folder / CHECKPOINT, detector, self.optimizer, _no_scaler())
+        facts = load_checkpoint(RunFolder(self.config.folder).checkpoint, detector, self.optimizer, _no_scaler())
         self.step, self.seconds_before = facts["step"], facts["seconds"]
 
 

@@ -22,10 +22,8 @@ from torch import Tensor
 from automix.core.draws import step_seed
 from automix.core.files import write_atomically, write_text
 from automix.evaluation.result import EvaluationResult
-from automix.runs.checkpoint import DAMAGED, PREVIOUS
-from automix.runs.checkpoint import NAME as CHECKPOINT
-from automix.runs.folder import check_resumable
-from automix.studies.detection.config import CONFIG, MAY_CHANGE, DetectConfig
+from automix.runs.folder import RunFolder
+from automix.studies.detection.config import MAY_CHANGE, DetectConfig
 from automix.studies.detection.data import Batch, Objects, training_batches
 from automix.studies.detection.detector_file import DETECTOR, DetectorCard, load_backbone, save_detector
 from automix.studies.detection.evaluate import create_metric, evaluate_detector
@@ -85,8 +83,8 @@ def prepare(config: DetectConfig, *, resume: bool, overwrite: bool) -> DetectRun
         The run, at its first step or at that of the checkpoint.
     """
     folder = config.folder
-    resumed = check_resumable(
-        folder, config.flat(), lambda: DetectConfig.load(folder).flat(), MAY_CHANGE, resume=resume, overwrite=overwrite
+    resumed = RunFolder(folder).check_resumable(
+        config.flat(), lambda: DetectConfig.load(folder).flat(), MAY_CHANGE, resume=resume, overwrite=overwrite
     )
     create_metric()  # a missing package must not show up after hours of training
     device = choose_device(config.device)
@@ -112,10 +110,12 @@ def prepare(config: DetectConfig, *, resume: bool, overwrite: bool) -> DetectRun
 
 def _start_folder(config: DetectConfig) -> None:
     """Create the run folder; in that of an earlier run, remove what that run wrote."""
-    config.folder.mkdir(parents=True, exist_ok=True)
-    if (config.folder / CONFIG).exists():
-        for name in (CHECKPOINT, PREVIOUS, DAMAGED, DETECTOR, "metrics.jsonl", RESULTS, "detections.png"):
-            (config.folder / name).unlink(missing_ok=True)
+    folder = RunFolder(config.folder)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    if folder.is_run:
+        own = [folder.path / name for name in (DETECTOR, RESULTS, "detections.png")]
+        for path in (*folder.checkpoints, folder.metrics, *own):
+            path.unlink(missing_ok=True)
     config.save()
 
 

@@ -11,8 +11,8 @@ from automix.data.shapes import CLASSES, draw_shapes
 from automix.evaluation.inputs import find_config, open_test_set, pretrained_card
 from automix.evaluation.samples import Samples
 from automix.networks.create import create_model
-from automix.runs.checkpoint import has_checkpoint
-from automix.runs.classifier import Card, load_classifier
+from automix.runs.classifier import Card
+from automix.runs.folder import RunFolder, load_classifier
 from automix.views.explorer.pair import Explorer, Picture
 
 EXAMPLES = 12
@@ -62,7 +62,7 @@ def _nothing() -> Explorer:
 
 def _from_path(path: Path) -> Explorer:
     """A run with its checkpoint has student, teacher and task; without one, or as a file, the classifier alone."""
-    if path.is_dir() and (path / "config.yaml").is_file() and has_checkpoint(path):
+    if RunFolder(path).is_run and RunFolder(path).has_checkpoint:
         from automix.training.load import load_task
 
         task, card, config = load_task(path)

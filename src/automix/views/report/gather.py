@@ -10,9 +10,10 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from automix.core.errors import AutomixError
 from automix.evaluation.suite import read_results
-from automix.runs.checkpoint import NAME, PREVIOUS
-from automix.runs.config import read_config
+from automix.runs.folder import RunFolder
+from automix.runs.metrics import deployed_network
 from automix.runs.protocol import LAST, median_of_last
 
 Points = list[tuple[int, float]]
@@ -54,7 +55,7 @@ class RunRecord:
     @property
     def deployed(self) -> str:
         """The network whose accuracy is the result: the teacher, where there is one."""
-        return "teacher" if any("teacher_top1" in record for record in self.epochs) else "student"
+        return deployed_network({name for record in self.epochs for name in record})
 
     @cached_property
     def top1(self) -> dict[int, float]:
@@ -82,16 +83,20 @@ class RunRecord:
 
 def read_run(folder: Path) -> RunRecord:
     """The run in `folder`; a ValueError of one line where there is none."""
-    path = folder / "config.yaml"
-    if not path.is_file():
-        what = "no config.yaml in it" if folder.is_dir() else "no such folder"
+    where = RunFolder(folder)
+    path = where.config
+    if not where.is_run:
+        what = f"no {path.name} in it" if folder.is_dir() else "no such folder"
         raise ValueError(f"{folder}: {what}; accepted is the folder of a run (automix train)")
-    config = read_config(path)
+    config = where.read_values()
     if missing := [name for name in ("data", "method", "model") if not isinstance(config.get(name), str)]:
         raise ValueError(f"{path}: has no {missing[0]}; accepted is the folder of a run (automix train)")
     run = RunRecord(folder, config, path.read_text(encoding="utf-8"))
     _read_metrics(run)
-    run.summary = _read_object(run, folder / "summary.json")
+    try:
+        run.summary = where.summary() if where.is_finished else {}
+    except AutomixError as error:
+        run.damage.append(f"{error}; left out here")
     _read_evaluations(run)
     run.versions = dict(_versions(folder))
     return run
@@ -99,25 +104,14 @@ def read_run(folder: Path) -> RunRecord:
 
 def _read_metrics(run: RunRecord) -> None:
     """Epochs and warnings; a line that is no record, such as the last one of a killed process, is passed over."""
-    path = run.folder / "metrics.jsonl"
-    if not path.is_file():
-        return
-    unreadable = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            kind, step = record["kind"], record["step"]
-            if kind == "epoch":
-                run.epochs.append({"epoch": int(record["epoch"]), **_numbers(record), "step": int(step)})
-            elif kind == "warning":
-                run.warnings.append(str(record["message"]))
-        except (ValueError, TypeError, KeyError, RecursionError):
-            unreadable.append(str(number))
-    run.epochs.sort(key=lambda record: record["step"])
-    if unreadable:
+    found = RunFolder(run.folder).read_metrics()
+    for record in sorted(found.of_kind("epoch"), key=lambda record: record["step"]):
+        run.epochs.append({"epoch": record["epoch"], **_numbers(record), "step": record["step"]})
+    run.warnings += [str(record.get("message", "")) for record in found.of_kind("warning")]
+    if unreadable := [str(number) for number in found.unreadable]:
         lines = f"line {unreadable[0]}" if len(unreadable) == 1 else f"lines {', '.join(unreadable[:5])}"
         more = f" and {len(unreadable) - 5} more" if len(unreadable) > 5 else ""
-        run.damage.append(f"{path}: {lines}{more} cannot be read; left out here")
+        run.damage.append(f"{RunFolder(run.folder).metrics}: {lines}{more} cannot be read; left out here")
 
 
 def _numbers(record: dict[str, Any]) -> dict[str, float]:
@@ -132,7 +126,7 @@ def strings(value: Any) -> list[str]:
 
 
 def _read_evaluations(run: RunRecord) -> None:
-    folder = run.folder / "evaluation"
+    folder = RunFolder(run.folder).evaluation
     try:
         found = read_results(folder)
     except ValueError as error:
@@ -145,24 +139,12 @@ def _read_evaluations(run: RunRecord) -> None:
             run.damage.append(f"{folder}: the results of {name} cannot be read; left out here")
 
 
-def _read_object(run: RunRecord, path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        run.damage.append(f"{path}: cannot be read; left out here")
-        return {}
-    return found
-
-
 def _versions(folder: Path) -> Iterator[tuple[str, str]]:
     """What the run was trained with, from the headers of its weights; no tensor is read."""
-    card = _header(folder / "last.safetensors") or _header(folder / "best.safetensors")
-    for name in (NAME, PREVIOUS):
-        if header := _header(folder / name):
+    where = RunFolder(folder)
+    card = _header(where.classifier("last")) or _header(where.classifier("best"))
+    for path in where.checkpoints[:2]:
+        if header := _header(path):
             yield from ((str(key), str(value)) for key, value in header.get("environment", {}).items())
             card = card or json.loads(header.get("facts", {}).get("card", "{}"))
             break

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from automix.runs.folder import RunFolder
 from automix.views.report.album import Picture
 from automix.views.report.gather import RunRecord, strings
 from automix.views.report.groups import Group
@@ -62,11 +63,7 @@ def _choose(group: Group, limit: int) -> GroupPictures:
 
 def epoch_pictures(run: RunRecord, limit: int) -> dict[int, Picture]:
     """Mixed samples over lam, by epoch: the last epoch and others at equal distances, no more than `limit`."""
-    pictures = {}
-    for path in sorted((run.folder / "pictures").glob("epoch-*.png")):
-        digits = path.stem.removeprefix("epoch-")
-        if digits.isdecimal():
-            pictures[int(digits)] = Picture(path)
+    pictures = {epoch: Picture(path) for epoch, path in RunFolder(run.folder).epoch_pictures().items()}
     epochs = sorted(pictures)
     distance = max(1, -(-len(epochs) // max(limit, 1)))
     return {epoch: pictures[epoch] for epoch in sorted(epochs[::-1][::distance])}
@@ -74,7 +71,7 @@ def epoch_pictures(run: RunRecord, limit: int) -> dict[int, Picture]:
 
 def history_picture(run: RunRecord) -> Picture | None:
     """Mixed samples over training time."""
-    path = run.folder / "pictures" / "over-time.png"
+    path = RunFolder(run.folder).mask_history
     return Picture(path) if path.is_file() else None
 
 
@@ -83,7 +80,7 @@ def evaluation_pictures(run: RunRecord, evaluator: str) -> dict[str, Picture]:
 
     The names come from a results.json, which may have been edited or sent by someone else.
     """
-    folder = run.folder / "evaluation"
+    folder = RunFolder(run.folder).evaluation
     names = strings(run.evaluations.get(evaluator, {}).get("pictures"))
     inside = [name for name in names if Path(name).name == name and (folder / name).is_file()]
     return {Path(name).stem: Picture(folder / name) for name in inside}
