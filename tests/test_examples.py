@@ -1,5 +1,6 @@
 """The code of the README and the examples runs."""
 
+import copy
 import os
 import re
 import subprocess
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 import torch
 from conftest import batch
+from test_integrations import load_example
 
 import automix
+from automix.core.draws import step_generator
 
 ROOT = Path(__file__).parent.parent
 
@@ -68,6 +71,50 @@ def test_bare_loop(tmp_path: Path) -> None:
     assert (tmp_path / "mixed.png").stat().st_size > 1000
     weights = torch.load(tmp_path / "classifier.pt", weights_only=True)
     automix.create_model("resnet18", num_classes=10, image_size=16, channels=(16, 32, 64, 128)).load_state_dict(weights)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_minimal_example_equals_the_library(seed: int) -> None:
+    """Two steps with the same weights and draws: losses, gradients and teacher, in float64."""
+    example = load_example("automix_minimal")
+    network = example.Network().double()
+    library = automix.AutoMix(copy.deepcopy(network), layer="body", channels=64, preset="paper", seed=seed).double()
+    minimal = example.AutoMix(network)
+    minimal.block.double().load_state_dict(library.mix_block.state_dict())
+    groups = library.param_groups(lr=0.1)
+    assert {group["lr"] for group in groups} == {0.1}
+    theirs = torch.optim.SGD(groups, momentum=0.9)
+    ours = torch.optim.SGD([*minimal.student.parameters(), *minimal.block.parameters()], lr=0.1, momentum=0.9)
+    x, y = batch(6, num_classes=10)
+    x = x[:, :1].double()
+    for step in range(2):
+        generator = step_generator(seed, step)
+        q, k = (library.draw(x, generator) for _ in range(2))
+        expected = library(x, y).loss
+        loss = minimal.loss(x, y, (q.lam, q.index), (k.lam, k.index), progress=library.progress)
+        torch.testing.assert_close(loss, expected)
+        for optimizer, value in ((ours, loss), (theirs, expected)):
+            optimizer.zero_grad()
+            value.backward()
+        pairs = [(minimal.student, library.student), (minimal.block, library.mix_block)]
+        for mine, other in pairs:
+            for a, b in zip(mine.parameters(), other.parameters(), strict=True):
+                torch.testing.assert_close(a.grad, b.grad)
+                assert a.grad.abs().sum() > 0
+        ours.step()
+        theirs.step()
+        minimal.update(step, progress=step / 4)
+        library.update(step / 4)
+        assert library.teacher is not None
+        torch.testing.assert_close(minimal.teacher.state_dict(), library.teacher.state_dict())
+
+
+def test_minimal_example_is_short() -> None:
+    assert len((ROOT / "examples" / "automix_minimal.py").read_text().splitlines()) < 150
+
+
+def test_minimal_example_trains() -> None:
+    assert load_example("automix_minimal").train(epochs=8) > 40
 
 
 @pytest.mark.parametrize(
