@@ -1,12 +1,12 @@
-"""What a training step of AutoMix costs beside Mixup: time, memory, forward passes (docs/results/automix-cost.md).
+"""The cost of a training step of AutoMix relative to Mixup: time, memory, passes (docs/results/automix-cost.md).
 
     python benchmarks/automix_cost.py [--network resnet18] [--rounds 10] [--out docs/results]
-    python benchmarks/automix_cost.py --profile         where the time of an exact step goes, by torch.profiler
+    python benchmarks/automix_cost.py --profile         the time of a step of Algorithm 1 by operation
     python benchmarks/automix_cost.py --grow            ratios over batch size and image size
 
-All forms take turns in one process, and each time is divided by Mixup's of the same round: a busy moment of the machine
-hits both. F is a forward pass, counted: a backward pass is 2 F, one to the pixels alone 1 F, and the pass
-to layer l of the network is its share of the multiply-adds.
+All variants take turns in one process, and each time is divided by Mixup's of the same round, so that a busy moment of
+the machine affects both. F counts forward passes: a backward pass is 2 F, one to the pixels alone 1 F, and the pass to
+layer l is its share of the multiply-adds.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from automix.evaluation.efficiency import (
 )
 from automix.evaluation.progress import progress_bar
 from automix.networks.feature_tap import find_tap
-from automix.studies.replica import BLIND
+from automix.studies.replica import ALGORITHM1, NO_CLASS_VECTORS
 
 CLASSES = 100
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -48,22 +48,22 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "channels": (16, 32, 64, 128),
     },
 }
-FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixup": ("mixup", {}),
     "vanilla": ("vanilla", {}),
     "mixup, teacher": ("mixup", {"ema": True}),
-    "exact": ("automix", {"aux_loss": "clean", "block_share": 1.0, "mix_until": 1.0}),
-    "exact, paper's block": ("automix", {"preset": "paper"}),
-    "exact, no second loss": ("automix", {"block_share": 1.0, "mix_until": 1.0, "aux_loss": "none"}),
-    "usual": ("automix", {}),
-    "usual, blind block": ("automix", BLIND),  # before it went by the labels
+    "algorithm 1": ("automix", ALGORITHM1),
+    "algorithm 1, no aux loss": ("automix", {**ALGORITHM1, "aux_loss": "none"}),
+    "paper": ("automix", {"preset": "paper"}),
+    "tuned": ("automix", {}),
+    "tuned, no class vectors": ("automix", NO_CLASS_VECTORS),
     "fast": ("automix", {"preset": "fast"}),
 }
 REFERENCE = "mixup"
 
 
 def build(network: str, image_size: int | None = None) -> tuple[nn.Module, int, int]:
-    """The network, its image size and its batch."""
+    """Build the network; return it, its image size and its batch size."""
     options = dict(NETWORKS[network])
     name, size, batch = options.pop("name"), image_size or options.pop("image_size"), options.pop("batch")
     options.pop("image_size", None)
@@ -72,13 +72,13 @@ def build(network: str, image_size: int | None = None) -> tuple[nn.Module, int, 
 
 
 def passes(model: nn.Module, size: int, method: str, options: dict[str, Any]) -> float:
-    """Forward passes F of a step, by counting: the student 3 for each of its passes, then what AutoMix adds."""
+    """Count the forward passes F of a step: 3 for each pass of the student, and those that AutoMix adds."""
     if method != "automix":
         return 3.0
     task = automix.create_task(method, model, **options)
     assert isinstance(task, automix.AutoMix)
     share, features = float(task.settings.block_share), _share_to_layer(model, size)
-    if task.settings.aux_loss == "joined":  # what the Mix Block mixes, and learns from, is a share of the batch
+    if task.settings.aux_loss == "joined":  # the Mix Block mixes a share of the batch only
         return 3 * (1 + share) + features * share + 2 * share
     student = 3.0 if task.settings.aux_loss == "none" else 6.0
     return student + features + 2 * share
@@ -92,22 +92,22 @@ def _share_to_layer(model: nn.Module, size: int) -> float:
 
 
 def measure(network: str, rounds: int, names: list[str], size: int | None = None, batch: int | None = None) -> Any:
-    """By form: F, and the quartiles of time and the peak memory as multiples of Mixup's."""
-    model, size, usual = build(network, size)
-    batch = batch or usual
-    steps = {name: training_step(new_task(FORMS[name][0], model, seed=0, **FORMS[name][1])) for name in names}
+    """Measure F, the quartiles of time and the peak memory as multiples of Mixup's, by variant."""
+    model, size, default_batch = build(network, size)
+    batch = batch or default_batch
+    steps = {name: training_step(new_task(VARIANTS[name][0], model, seed=0, **VARIANTS[name][1])) for name in names}
     images = partial(noise, model, CLASSES, size, batch, 0)
     seconds = time_interleaved(steps, *images(), rounds=rounds, track=progress_bar)
     del steps
     device = torch.device("cpu")
     memory = {
         name: peak_memory(partial(two_steps, partial(new_task, method, model, seed=0, **options), images), device)
-        for name, (method, options) in FORMS.items()
+        for name, (method, options) in VARIANTS.items()
         if name in names
     }
     return {
         name: {
-            "F": round(passes(model, size, *FORMS[name]), 2),
+            "F": round(passes(model, size, *VARIANTS[name]), 2),
             "time": [round(r, 2) for r in statistics.quantiles(ratios(seconds[name], seconds[REFERENCE]), n=4)],
             "memory": round((memory[name] or 0) / (memory[REFERENCE] or 1), 2),
         }
@@ -116,7 +116,7 @@ def measure(network: str, rounds: int, names: list[str], size: int | None = None
 
 
 def show(network: str, rows: Any) -> None:
-    print(f"\n{network} (multiples of Mixup)\n\n| form | F | by counting | time | quartiles | peak memory |")
+    print(f"\n{network} (multiples of Mixup)\n\n| variant | F | by counting | time | quartiles | peak memory |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, row in rows.items():
         low, median, high = row["time"]
@@ -128,7 +128,9 @@ def show(network: str, rows: Any) -> None:
 def plot(tables: dict[str, Any], path: Path) -> None:
     from automix.evaluation.plots import BLUE, ORANGE, as_image, new_figure
 
-    figure, axes = new_figure(9.5, 1.2 + 0.32 * len(FORMS), ncols=len(tables), sharex=True, sharey=True, squeeze=False)
+    figure, axes = new_figure(
+        9.5, 1.2 + 0.32 * len(VARIANTS), ncols=len(tables), sharex=True, sharey=True, squeeze=False
+    )
     for axis, (network, rows) in zip(axes[0], tables.items(), strict=True):
         places = range(len(rows))
         axis.barh([p - 0.2 for p in places], [row["time"][1] for row in rows.values()], 0.38, color=BLUE, label="time")
@@ -145,9 +147,9 @@ def plot(tables: dict[str, Any], path: Path) -> None:
 
 
 def profile(network: str) -> None:
-    """The operations of an exact step by their own time."""
+    """Print the operations of a step of Algorithm 1 by their own time."""
     model, size, batch = build(network)
-    step = training_step(new_task("automix", model, seed=0, aux_loss="clean", block_share=1.0, mix_until=1.0))
+    step = training_step(new_task("automix", model, seed=0, **ALGORITHM1))
     x, y = noise(model, CLASSES, size, batch, 0)
     step(x, y)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
@@ -156,8 +158,8 @@ def profile(network: str) -> None:
 
 
 def grow(rounds: int, out: Path | None) -> None:
-    """Exact, usual and fast over batch and image size, on the narrow network."""
-    names = [REFERENCE, "exact", "usual", "fast"]
+    """Measure Algorithm 1, tuned and fast over batch and image size, on the narrow network."""
+    names = [REFERENCE, "algorithm 1", "tuned", "fast"]
     cells = [("batch", n, 32, n) for n in (10, 25, 50, 100, 200)] + [("px", s, s, 50) for s in (16, 24, 32, 48, 64)]
     rows = [(kind, at, measure("narrow", rounds, names, size, batch)) for kind, at, size, batch in cells]
     for kind, at, row in rows:
@@ -191,7 +193,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=list(NETWORKS), nargs="+", default=["resnet18", "resnet50", "deit_small"])
     parser.add_argument(
-        "--forms", choices=[name for name in FORMS if name != REFERENCE], nargs="+", help="all if not given"
+        "--variants", choices=[name for name in VARIANTS if name != REFERENCE], nargs="+", help="all if not given"
     )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--profile", action="store_true")
@@ -203,7 +205,7 @@ def main() -> None:
     if given.grow:
         return grow(given.rounds, given.out)
     tables = {}
-    names = [REFERENCE, *given.forms] if given.forms else list(FORMS)
+    names = [REFERENCE, *given.variants] if given.variants else list(VARIANTS)
     for network in given.network:
         tables[network] = measure(network, given.rounds, names)
         show(network, tables[network])

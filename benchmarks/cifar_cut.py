@@ -1,4 +1,4 @@
-"""What the small studies share: 20 classes x 100 images of CIFAR-100 in memory, a narrow ResNet, a training loop.
+"""Shared by the small studies: 20 classes x 100 images of CIFAR-100 in memory, a narrow ResNet, a training loop.
 
 The images are read from the folder `AUTOMIX_DATA`/cifar100/{train,test}/<class>/*.png.
 """
@@ -25,13 +25,13 @@ def load() -> tuple[ImageSet, ImageSet]:
 
 
 def narrow_resnet() -> nn.Module:
-    """Ten layers of 16 to 128 channels with the paper's stem for small images."""
+    """Build a ResNet of ten layers and 16 to 128 channels with the paper's stem for small images."""
     channels = (16, 32, 64, 128)
     return automix.create_model("resnet18", num_classes=CLASSES, image_size=32, layers=(1, 1, 1, 1), channels=channels)
 
 
 def training_steps(task: automix.Task, loader: MemoryLoader, steps: int) -> Iterator[int]:
-    """Train by SGD with a cosine from 0.1 to 0; yields the number of steps done after each."""
+    """Train by SGD with a cosine from 0.1 to 0; yield the number of steps done after each."""
     optimizer = torch.optim.SGD(task.param_groups(lr=0.1), momentum=0.9, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):
@@ -45,7 +45,7 @@ def training_steps(task: automix.Task, loader: MemoryLoader, steps: int) -> Iter
 
 @torch.no_grad()
 def accuracy(model: nn.Module, loader: MemoryLoader, test: ImageSet) -> float:
-    """Percent of `test` that `model` gets right."""
+    """Measure the top-1 accuracy in percent."""
     model.eval()
     logits = torch.cat([model(loader.normalize(images)) for images in test.images.split(500)])
     return topk_accuracy(logits, test.labels)

@@ -1,16 +1,17 @@
-"""How much does mixing spoil BatchNorm's statistics? They are those of mixed images, and test images are clean.
+"""The effect of mixing on BatchNorm statistics, which are those of mixed images while test images are clean.
 
     AUTOMIX_DATA=... python benchmarks/clean_statistics.py runs/bench/cifar100-resnet18-mixup-*
 
-For each run the teacher's accuracy, and that with statistics of two epochs of clean training images instead.
+Prints the teacher's accuracy of each run, and its accuracy with the statistics of two epochs of clean training images.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import torch
 from torch.optim.swa_utils import update_bn
 
+from automix.core.errors import AutomixError
 from automix.training.accuracy import measure_accuracy
 from automix.training.build import build_data
 from automix.training.distributed import World
@@ -21,10 +22,10 @@ CPU = torch.device("cpu")
 
 
 def compare(folder: Path) -> tuple[str, float, float]:
-    """The method, and the teacher's accuracies in percent."""
+    """Return the method and the teacher's accuracies in percent, before and after."""
     task, _, config = load_task(folder)
     if task.teacher is None:
-        raise ValueError(f"{folder}: it has no teacher; accepted are runs of automix, or with --ema")
+        raise AutomixError(f"{folder}: the run has no teacher; pass a run of automix, or one with --ema")
     precision = choose_precision(config.precision, config.settings.mixed_precision, CPU)
     loader = build_data(config, World()).loader
 
@@ -38,6 +39,8 @@ def compare(folder: Path) -> tuple[str, float, float]:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        method, mixed, clean = compare(Path(name))
-        print(f"{name}: {method} {mixed:.2f}, clean statistics {clean:.2f}", flush=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders")
+    for folder in parser.parse_args().runs:
+        method, mixed, clean = compare(folder)
+        print(f"{folder}: {method} {mixed:.2f}, clean statistics {clean:.2f}", flush=True)

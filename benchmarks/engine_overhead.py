@@ -1,11 +1,11 @@
-"""What the engine costs over a bare loop with the same task, in one process.
+"""The overhead of the training loop over a bare loop with the same task, in one process.
 
     python benchmarks/engine_overhead.py [--steps 200]
 
-The engine's step adds the schedule, the seeds, the check that all is finite, the metrics and the log. None of it
-depends on the images, so it is measured where a step is short: on batches of 4 images of 8 px, engine and bare loop in
-turns, as a difference in milliseconds. That is then set against a bare step of 100 images of 32 px. (The ratio of two
-long steps measured directly scatters by 4 percent on a shared machine and tells nothing.)
+The library's step adds the schedule, the seeds, the check for finite losses, the metrics and the log. None of it
+depends on the images, so it is measured where a step is short: on batches of 4 images of 8 px, both loops in turns, as
+a difference in milliseconds. That is then related to a bare step of 100 images of 32 px. (The direct ratio of two long
+steps scatters by 4 percent on a shared machine.)
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def both(method: str, folder: Path, size: int, batch_size: int) -> tuple[Callable[[], object], Callable[[], object]]:
-    """A step of the engine, and a step as one would write it by hand, on the same network and data."""
+    """Return a step of the library's loop and a handwritten step, on the same network and data."""
     config = TrainConfig(
         data="shapes",
         method=method,
@@ -80,7 +80,7 @@ def both(method: str, folder: Path, size: int, batch_size: int) -> tuple[Callabl
 
 
 def times(steps: int, *calls: Callable[[], object]) -> list[list[float]]:
-    """Seconds of each call, which take turns in changing order; the first rounds, which allocate, are left out."""
+    """Time calls in alternating order, in seconds; the first three rounds, which allocate, are left out."""
     seconds: list[list[float]] = [[] for _ in calls]
     for number in range(steps + 3):
         for which in range(len(calls))[:: 1 if number % 2 else -1]:

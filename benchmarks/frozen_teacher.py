@@ -1,11 +1,10 @@
-"""Forms of the Mix Block alone: each learns for a few steps against the frozen classifier of a finished run.
+"""Variants of the Mix Block alone: each learns for a few steps against the frozen classifier of a finished run.
 
     python benchmarks/frozen_teacher.py RUN [--steps 200] [--images 8] [--constant]
 
-What the classifier's loss on mixed samples comes down to, and how often it recognizes one (top-1) or both (top-2) of
-two test images in them at lam 0.5; Mixup's and CutMix's samples of the same pairs stand beside it, and those of masks
-that are optimized for each pair, far out of any block's reach. Without a student there is no doubt whether a difference
-is the block's.
+Prints the classifier's loss on mixed samples, and how often it recognizes one (top-1) or both (top-2) of two test
+images in them at lam 0.5. For comparison: Mixup's and CutMix's samples of the same pairs, and those of masks that are
+optimized for each pair. Without a student, every difference comes from the block.
 """
 
 import argparse
@@ -21,25 +20,25 @@ from automix.core.blend import blend, mask_spread
 from automix.core.draws import step_generator
 from automix.methods.automix.diagnostics import diagnose, recognized
 from automix.methods.automix.mix_block import bias_for_mean
-from automix.studies.replica import BLIND
+from automix.studies.replica import NO_CLASS_VECTORS
 from automix.training.build import build_data
 from automix.training.distributed import World
 from automix.training.load import load_task
 
-NO_LABELS = {"class_vectors": False}
-CELLS = {"smooth": False, "upsampling": "nearest"}  # each cell of the map for itself
-FORMS: dict[str, dict[str, Any]] = {
-    "the paper's": {"preset": "paper"},
+NO_VECTORS = {"class_vectors": False}
+NOT_SMOOTH = {"smooth": False, "upsampling": "nearest"}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "paper": {"preset": "paper"},
     "normalized": {"preset": "paper", "normalize": True, "block_lr": 0.3},
-    "normalized, exact mean": {**NO_LABELS, **CELLS, "local": False},
-    "normalized, exact mean, local": {**NO_LABELS, **CELLS},
-    "the same, block_lr 1": BLIND,
-    "normalized, exact mean, local, smooth and bilinear": NO_LABELS,
-    "normalized, exact mean, local, by label": CELLS,
-    "all of it (the default)": {},
-    "the default, layer 2": {"layer": 2},
-    "the default, block_lr 0.1": {"block_lr": 0.1},
-    "the default, block_lr 1": {"block_lr": 1.0},
+    "normalized, exact mean": {**NO_VECTORS, **NOT_SMOOTH, "local": False},
+    "normalized, exact mean, local": {**NO_VECTORS, **NOT_SMOOTH},
+    "the same, block_lr 1": NO_CLASS_VECTORS,
+    "normalized, exact mean, local, smooth and bilinear": NO_VECTORS,
+    "normalized, exact mean, local, class vectors": NOT_SMOOTH,
+    "tuned": {},
+    "tuned, layer 2": {"layer": 2},
+    "tuned, block_lr 0.1": {"block_lr": 0.1},
+    "tuned, block_lr 1": {"block_lr": 1.0},
 }
 
 
@@ -47,8 +46,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--images", type=int, help="how many of a batch the block learns from; all if not given")
-    parser.add_argument("--constant", action="store_true", help="the learning rate stays as it is in the first steps")
+    parser.add_argument("--images", type=int, help="images of a batch that the block learns from; all if not given")
+    parser.add_argument("--constant", action="store_true", help="keep the learning rate constant")
     arguments = parser.parse_args()
     trained, _, config = load_task(arguments.run)
     loader = build_data(config, World()).loader
@@ -60,13 +59,13 @@ def main() -> None:
         with torch.no_grad():
             return float(mixed.target.loss(task.classifier(mixed.x)))
 
-    for name, options in FORMS.items():
+    for name, options in VARIANTS.items():
         torch.manual_seed(0)
         task = AutoMix(trained.deploy(), **options)
         task.train()
         learn(task, loader.batches(0, arguments.steps), arguments.steps, arguments.images, arguments.constant)
         numbers = diagnose(task, x, y)
-        if name == "the paper's":
+        if name == "paper":
             others = {
                 "Mixup": mixup(x, y, lam=0.5, index=index),
                 "CutMix": cutmix(x, y, lam=0.5, index=index, generator=step_generator(0, 0)),
@@ -88,7 +87,7 @@ def main() -> None:
 
 
 def optimize(classifier: nn.Module, x: Tensor, y: Tensor, index: Tensor, cells: int = 8, steps: int = 40) -> Mixed:
-    """At lam 0.5, masks of `cells` x `cells` that lower the classifier's loss on just these pairs."""
+    """Optimize masks of `cells` x `cells` at lam 0.5 for the classifier's loss on these pairs."""
     logit = torch.zeros(len(x), cells**2, requires_grad=True)
     optimizer = torch.optim.Adam([logit], lr=0.3)
     lam = torch.full((len(x),), 0.5)
@@ -108,7 +107,7 @@ def optimize(classifier: nn.Module, x: Tensor, y: Tensor, index: Tensor, cells: 
 
 
 def learn(task: AutoMix, batches: Any, steps: int, images: int | None, constant: bool) -> None:
-    """SGD on the Mix Block alone, 0.1 times its block_lr, with a cosine to 0 unless `constant`."""
+    """Train the Mix Block alone by SGD with 0.1 times its block_lr, with a cosine to 0 unless `constant`."""
     (group,) = (group for group in task.param_groups(lr=0.1) if group["name"] == "mix_block")
     optimizer = torch.optim.SGD([group], momentum=0.9, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

@@ -1,12 +1,11 @@
-"""Images a second of the loaders and of evaluation, beside a bare torchvision loop (docs/results/loaders.md).
+"""Images per second of the loaders and of evaluation, relative to a bare torchvision loop (docs/results/loaders.md).
 
     export AUTOMIX_DATA=...
     python benchmarks/loaders.py [--rounds 10]
 
 Three paths: CIFAR-100 held in memory, a folder of JPEG files (CUB-200-2011) at 224 px, and the accuracy on a test set.
-Each is measured beside what one would write with torchvision alone, with the same crops and flips, and the folder also
-beside timm's own loader. CIFAR is held in memory by both loops, the test set is read anew by both. All take turns in
-one process without workers: a loader that waits does nothing meanwhile.
+Each is compared with a loop that uses torchvision alone, with the same crops and flips, and the folder also with timm's
+loader. Both loops hold CIFAR in memory and read the test set anew. All take turns in one process without workers.
 """
 
 import argparse
@@ -19,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-import automix  # first: it mends torchvision
+import automix  # first: it repairs torchvision
 from automix.core.accuracy import topk_correct
 from automix.data.augmentation import MEAN, STD, Augmentation
 from automix.data.datasets import open_dataset
@@ -32,13 +31,13 @@ from automix.studies.replica import NARROW
 Endless = Iterator[Any]
 
 
-def again_and_again(make: Callable[[], Iterator[Any]]) -> Endless:
+def endless(make: Callable[[], Iterator[Any]]) -> Endless:
     while True:
         yield from make()
 
 
 class Pictures(Dataset[Any]):
-    """Images that torchvision's transforms get one by one, as its own datasets do it."""
+    """A dataset that applies torchvision's transforms to one image at a time."""
 
     def __init__(self, read: Callable[[int], tuple[Any, int]], count: int, transform: Any) -> None:
         self.read, self.count, self.transform = read, count, transform
@@ -67,8 +66,8 @@ def cifar(batch: int = 100) -> dict[str, Callable[[], int]]:
     )
     bare = DataLoader(Pictures(images.__getitem__, len(images), transform), batch, shuffle=True, drop_last=True)
     return {
-        "torchvision": batches_of(again_and_again(lambda: iter(bare)), 4),
-        "automix": batches_of(again_and_again(lambda: data.loader.batches(0, 10**6)), 4),
+        "torchvision": batches_of(endless(lambda: iter(bare)), 4),
+        "automix": batches_of(endless(lambda: data.loader.batches(0, 10**6)), 4),
     }
 
 
@@ -100,9 +99,9 @@ def folder(batch: int = 16) -> dict[str, Callable[[], int]]:
         interpolation="bicubic", color_jitter=None, hflip=0.5, device=torch.device("cpu"), persistent_workers=False,
     )  # fmt: skip
     return {
-        "torchvision": batches_of(again_and_again(lambda: iter(bare)), 1),
-        "timm": batches_of(again_and_again(lambda: iter(timms)), 1),
-        "automix": batches_of(again_and_again(lambda: data.loader.batches(0, 10**6)), 1),
+        "torchvision": batches_of(endless(lambda: iter(bare)), 1),
+        "timm": batches_of(endless(lambda: iter(timms)), 1),
+        "automix": batches_of(endless(lambda: data.loader.batches(0, 10**6)), 1),
     }
 
 
@@ -130,12 +129,12 @@ def evaluation(count: int = 500) -> dict[str, Callable[[], int]]:
 
 
 def batches_of(batches: Endless, count: int) -> Callable[[], int]:
-    """The work of taking `count` batches; says how many images that were."""
+    """Make a function that takes `count` batches and returns their number of images."""
     return lambda: sum(len(next(batches)[1]) for _ in range(count))
 
 
 def in_turns(works: dict[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
-    """Images a second of each work and round; the first round, which opens files and allocates, is left out."""
+    """Measure images per second by round; the first round, which opens files and allocates, is left out."""
     rates: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name in list(works)[:: 1 if number % 2 else -1]:

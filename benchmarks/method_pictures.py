@@ -1,13 +1,13 @@
-"""The pictures of docs/methods: what each method makes of the same eight images.
+"""The pictures of docs/methods: the same eight images mixed by each method.
 
     python benchmarks/method_pictures.py [METHOD...]
 
-Methods that look at the network get one that was trained plainly on `shapes` for half a minute. StyleMix has none:
+Methods that use the network get one that was trained plainly on `shapes` for half a minute. StyleMix has no picture:
 its encoder and decoder come from files that are not part of the project.
 """
 
+import argparse
 import copy
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,10 @@ FOLDER = Path(__file__).parents[1] / "docs" / "pictures" / "methods"
 WITHOUT = ("automix", "stylemix", "vanilla")  # AutoMix's own picture is a trained run's
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", help="all that have a picture if not given")
+    names = parser.parse_args().methods
     config = TrainConfig(
         data="shapes",
         method="vanilla",
@@ -53,4 +56,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

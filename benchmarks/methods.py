@@ -1,11 +1,11 @@
-"""What a training step of each method costs, as a multiple of a plain step with the same network and batch.
+"""The cost of a training step of each method, as a multiple of a plain step with the same network and batch.
 
     python benchmarks/methods.py [--rounds 20] [--out docs/results]
 
 All methods take turns in one process, and each time is divided by the plain step's of the same round, so that a busy
-moment of the machine hits both. timm's and torchvision's Mixup and CutMix are in the table too. The network is narrow
-(a ten-layer ResNet of 16 to 128 channels, 32 px, batch 100), which makes the mixing look dearer than it is on larger
-ones; TransMix needs a class token and is set against a plain step of a small ViT.
+moment of the machine affects both. timm's and torchvision's Mixup and CutMix are in the table too. The network is
+narrow (a ten-layer ResNet of 16 to 128 channels, 32 px, batch 100), so that mixing weighs more than on larger ones.
+TransMix needs a class token and is compared with a plain step of a small ViT.
 """
 
 import argparse
@@ -41,12 +41,12 @@ def main() -> None:
         plot(rows, arguments.out / "methods-cost.png")
 
 
-NEEDS_FILES = ("stylemix",)  # of weights that nobody can download here
+NEEDS_FILES = ("stylemix",)  # weights that are not part of the project
 NEEDS_CLASS_TOKEN = ("transmix",)
 
 
 def measure(names: list[str], rounds: int) -> dict[str, tuple[float, float, float]]:
-    """Quartiles of the ratio to the plain step of the same round, by method, cheapest first."""
+    """Measure quartiles of the ratio to the plain step of the same round, by method, cheapest first."""
     steps: dict[str, tuple[str, Step]] = {}
     for name in names:
         plain = "vanilla, ViT" if name in NEEDS_CLASS_TOKEN else "vanilla"
@@ -80,7 +80,7 @@ def network(plain: str) -> nn.Module:
 
 
 def transform_step(oracle: Callable[..., tuple[Tensor, Tensor]], model: nn.Module) -> Step:
-    """A step of a loop that others' transforms are made for."""
+    """Make a training step with a batch transform of another library."""
     optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01, momentum=0.9)
 
     def step(x: Tensor, y: Tensor) -> None:

@@ -1,14 +1,14 @@
-"""Does the Mix Block leave its starting point? Spread and mean of its masks early in training.
+"""Three initializations of the Mix Block: spread and mean of its masks early in training.
 
     AUTOMIX_DATA=... python benchmarks/mix_block_start.py --steps 200
 
-Three ways to start it, the same run otherwise (see cifar_cut.py), without our other changes to the paper's form:
+The runs are the same otherwise (see cifar_cut.py), without our other changes to the paper's Mix Block:
 
 - normalized: maps normalized per image, queries of unit variance
 - raw: the maps as they are, torch's default initialization
 - reference: the maps as they are, weights from N(0, 0.01), biases 0, as the reference implementation has it
 
-Spread is the standard deviation of a mask over its pixels, averaged over a batch; 0 means plain Mixup.
+Spread is the standard deviation of a mask over its pixels, averaged over a batch; 0 is plain Mixup.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from cifar_cut import BATCH_SIZE, load, narrow_resnet, training_steps
 
 import automix
 from automix.data import BatchPlan, MemoryLoader
-from automix.studies.replica import BLIND
+from automix.studies.replica import NO_CLASS_VECTORS
 
-NOTHING_ELSE = {**BLIND, "local": False, "exact_mean": False}
+BASE = {**NO_CLASS_VECTORS, "local": False, "exact_mean": False}
 STARTS: dict[str, dict[str, Any]] = {
-    "normalized": {"normalize": True, **NOTHING_ELSE},
-    "raw": {"normalize": False, **NOTHING_ELSE},
+    "normalized": {"normalize": True, **BASE},
+    "raw": {"normalize": False, **BASE},
     "reference": {"preset": "paper"},
 }
 

@@ -1,12 +1,13 @@
-"""Does the teacher's momentum matter for what is deployed? Several averages of one student, in one run of Mixup.
+"""The effect of the teacher's momentum on its accuracy: several averages of one student, in one run of Mixup.
 
     AUTOMIX_DATA=... python benchmarks/momenta.py
 
-An average of a student's weights does not touch the student, so that one run of the replica's Mixup on CIFAR gives the
+An average of a student's weights does not change the student, so one run of the replica's Mixup on CIFAR gives the
 accuracy of any number of teachers: momentum 0.98 to 0.999, constant or rising to 1 by the cosine, all held below
-(1 + t) / (10 + t). (AutoMix's own teacher also looks after the Mix Block; there a momentum means a run.)
+(1 + t) / (10 + t). (AutoMix's own teacher also trains the Mix Block; there each momentum needs a run.)
 """
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -37,23 +38,24 @@ def prepared(out: Path) -> Run:
 
 @torch.no_grad()
 def accuracies(run: Run, teachers: dict[str, nn.Module]) -> dict[str, float]:
-    """Percent of the test images."""
-    right = dict.fromkeys(teachers, 0)
+    """Measure the top-1 accuracy of each teacher in percent."""
+    correct = dict.fromkeys(teachers, 0)
     count = 0
     for x, y in run.data.loader.test_batches():
         count += len(y)
         for name, teacher in teachers.items():
             with autocast(run.precision, run.device):
-                right[name] += int(topk_correct(teacher(x), y).sum())
-    return {name: 100 * number / count for name, number in right.items()}
+                correct[name] += int(topk_correct(teacher(x), y).sum())
+    return {name: 100 * number / count for name, number in correct.items()}
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run = prepared(Path(folder))
         kinds = {f"{base}, {kind}": (base, kind) for base in BASES for kind in ("constant", "cosine")}
         teachers = {name: make_teacher(run.task.student) for name in kinds}
-        found: dict[str, dict[int, float]] = {name: {} for name in teachers}  # accuracies by epoch
+        by_epoch: dict[str, dict[int, float]] = {name: {} for name in teachers}
         run.task.train()
         batches = run.data.loader.batches(0, run.total_steps)
         while run.step < run.total_steps:
@@ -65,11 +67,11 @@ def main() -> None:
             epoch = run.step // run.steps_per_epoch
             if run.step % run.steps_per_epoch == 0 and epoch > run.config.settings.epochs - LAST:
                 for name, value in accuracies(run, teachers).items():
-                    found[name][epoch] = value
+                    by_epoch[name][epoch] = value
                 print(f"epoch {epoch}", file=sys.stderr, flush=True)
     print("| momentum | constant | rising to 1 |\n| --- | --- | --- |")
     for base in BASES:
-        both = (f"{median_of_last(found[f'{base}, {kind}'])[0]:.2f}" for kind in ("constant", "cosine"))
+        both = (f"{median_of_last(by_epoch[f'{base}, {kind}'])[0]:.2f}" for kind in ("constant", "cosine"))
         print(f"| {base} | {' | '.join(both)} |")
 
 

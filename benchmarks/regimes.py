@@ -1,10 +1,10 @@
-"""Methods and forms of AutoMix side by side, each cell a run folder: the tables of docs/results/mix-block.md.
+"""Methods and variants of AutoMix side by side, each cell a run folder: the tables of docs/results/mix-block.md.
 
-    python benchmarks/regimes.py a mixup 0                 one cell: regime, form, seed
-    python benchmarks/regimes.py --list a 3 mixup cutmix   the lines of a grid of 3 seeds, to be fed to xargs
-    python benchmarks/regimes.py --table                   the table of what is finished, medians of the last ten epochs
+    python benchmarks/regimes.py a mixup 0                 one cell: regime, variant, seed
+    python benchmarks/regimes.py --list a 3 mixup cutmix   the lines of a grid of 3 seeds, for xargs
+    python benchmarks/regimes.py --table                   the table of finished runs, medians of the last ten epochs
 
-A cell that is finished is not run again, one that was interrupted goes on. Two at a time, on two cores:
+A finished cell is not repeated, an interrupted one is resumed. Two at a time, on two cores:
 
     export OMP_NUM_THREADS=1 AUTOMIX_DATA=...
     python benchmarks/regimes.py --list a 3 vanilla mixup | xargs -P 2 -L 1 python benchmarks/regimes.py
@@ -18,7 +18,7 @@ from typing import Any
 
 from automix.runs.config import TrainConfig
 from automix.studies.plan import all_settings
-from automix.studies.replica import BLIND, CIFAR_CUT, LONG, MORE_IMAGES, SHAPES
+from automix.studies.replica import ALGORITHM1, CIFAR_CUT, LONG, MORE_IMAGES, NO_CLASS_VECTORS, SHAPES
 from automix.studies.settings import Values, merge_values
 from automix.training import train
 
@@ -41,121 +41,112 @@ REGIMES: dict[str, Values] = {
     "shapes-short": {**SHAPES, "epochs": 200, "eval_every": 20},  # 1,200 steps
 }
 
-# Forms with the Mix Block as it was before it went by the labels (BLIND), and baselines
-EXACT: dict[str, Any] = {"aux_loss": "clean", "block_share": 1.0, "mix_until": 1.0}
-EARLIER: dict[str, tuple[str, dict[str, Any]]] = {
+BASELINES: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "mixup": ("mixup", {"alpha": 1.0}),
     "mixup-alpha-2": ("mixup", {"alpha": 2.0}),
+    "mixup-until-0.7": ("mixup", {"alpha": 1.0, "mix_until": 0.7}),
+    "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),  # with an auxiliary loss, as AutoMix has
+    "mixup-lr-0.05": ("mixup", {"alpha": 1.0}),
+    "mixup-lr-0.2": ("mixup", {"alpha": 1.0}),
+    "double-mixup": ("mixup", {"alpha": 1.0}),  # twice the batch in as many steps
     "cutmix": ("cutmix", {"alpha": 1.0}),
     "cutmix-alpha-0.2": ("cutmix", {"alpha": 0.2}),  # the paper's on CIFAR
     "cutmix-until-0.7": ("cutmix", {"alpha": 0.2, "mix_until": 0.7}),
-    "mixup-ce": ("mixup", {"alpha": 1.0, "one_hot_loss": True}),  # a second loss beside it, as AutoMix has
     "cutmix-ce": ("cutmix", {"alpha": 1.0, "one_hot_loss": True}),
-    "double-mixup": ("mixup", {"alpha": 1.0}),  # twice the batch in as many steps
-    "mixup-lr-0.2": ("mixup", {"alpha": 1.0}),
-    "vanilla-lr-0.2": ("vanilla", {}),
     "cutmix-lr-0.2": ("cutmix", {"alpha": 1.0}),
-    "automix": ("automix", {}),
-    "fast": ("automix", {"preset": "fast"}),
-    "exact": ("automix", {"aux_loss": "clean", "block_share": 1.0, "mix_until": 1.0}),
-    "paper": ("automix", {"preset": "paper"}),
-    "flat": (
-        "automix",
-        {"lam_margin": 0.5, "block_share": 0.03},
-    ),  # AutoMix with Mixup's samples in place of the block's
-    "mixed-end": ("automix", {"mix_until": 1.0}),
-    "until-0.5": ("automix", {"mix_until": 0.5}),
-    "until-0.85": ("automix", {"mix_until": 0.85}),
-    "mixup-until-0.7": ("mixup", {"alpha": 1.0, "mix_until": 0.7}),
-    "whole-batch": ("automix", {"block_share": 1.0}),
-    "second-none": ("automix", {"aux_loss": "none"}),
-    "second-mixup": ("automix", {"aux_loss": "mixup"}),
-    "second-clean": ("automix", {"aux_loss": "clean"}),
-    "none-alpha-1": ("automix", {"aux_loss": "none", "alpha": 1.0}),
-    "alpha-1": ("automix", {"alpha": 1.0}),
-    "alpha-0.5": ("automix", {"alpha": 0.5}),
-    "per-sample": ("automix", {"per_sample": True}),
-    "bilinear": ("automix", {"upsampling": "bilinear"}),
-    "layer-2": ("automix", {"layer": 2}),
-    "block-lr-0.1": ("automix", {"block_lr": 0.1}),
-    "block-lr-0.1-bilinear": ("automix", {"block_lr": 0.1, "upsampling": "bilinear"}),
-    "block-lr-0.03": ("automix", {"block_lr": 0.03}),
-    "block-lr-0.3": ("automix", {"block_lr": 0.3}),
-    "block-lr-3": ("automix", {"block_lr": 3.0}),
-    "no-local": ("automix", {"local": False}),
-    "drifting-mean": ("automix", {"exact_mean": False}),
-    "exact-bilinear": (
-        "automix",
-        {**EXACT, "upsampling": "bilinear"},
-    ),
-    "exact-second-mixup": ("automix", {"block_share": 1.0, "mix_until": 1.0, "aux_loss": "mixup"}),
-    "exact-second-none": ("automix", {"block_share": 1.0, "mix_until": 1.0, "aux_loss": "none"}),
-    "exact-second-mixup-no-local": (
-        "automix",
-        {**EXACT, "aux_loss": "mixup", "local": False},
-    ),
-    "averaged": ("automix", {"block_lr": 2.0}),
-    "fast-quarter": ("automix", {"preset": "fast", "block_share": 0.25}),
-    "fast-flat": ("automix", {"preset": "fast", "lam_margin": 0.5}),  # Mixup's samples in place of the block's
-    "mixup-lr-0.05": ("mixup", {"alpha": 1.0}),
-    "automix-lr-0.05": ("automix", {}),
     "vanilla-lr-0.05": ("vanilla", {}),
-    "exact-averaged": ("automix", {"block_share": 1.0, "mix_until": 1.0, "block_lr": 2.0, "aux_loss": "mixup"}),
+    "vanilla-lr-0.2": ("vanilla", {}),
 }
 
-# Forms of the present one
-PRESENT: dict[str, tuple[str, dict[str, Any]]] = {
-    "labels": ("automix", {}),
-    "labels-fast": ("automix", {"preset": "fast"}),
-    "labels-flat": ("automix", {"lam_margin": 0.5}),  # Mixup's samples in place of the block's
-    "smooth": ("automix", {"class_vectors": False}),  # all of it but the labels
-    "labels-second-mixup": ("automix", {"aux_loss": "mixup"}),
-    "labels-second-mixup-alpha-1": ("automix", {"aux_loss": "mixup", "alpha": 1.0}),
+TUNED: dict[str, dict[str, Any]] = {
+    "tuned": {},
+    "tuned-fast": {"preset": "fast"},
+    "tuned-flat": {"lam_margin": 0.5},  # Mixup's samples in place of the block's
+    "tuned-aux-mixup": {"aux_loss": "mixup"},
+    "tuned-aux-mixup-alpha-1": {"aux_loss": "mixup", "alpha": 1.0},
+    "smooth": {"class_vectors": False},
+    "paper": {"preset": "paper"},
 }
-FORMS = {form: (method, {**BLIND, **options} if method == "automix" and options.get("preset") != "paper" else options)
-         for form, (method, options) in EARLIER.items()} | PRESENT  # fmt: skip
+
+# All of these have NO_CLASS_VECTORS, too
+NO_VECTORS: dict[str, dict[str, Any]] = {
+    "no-vectors": {},
+    "fast": {"preset": "fast"},
+    "fast-quarter": {"preset": "fast", "block_share": 0.25},
+    "fast-flat": {"preset": "fast", "lam_margin": 0.5},
+    "flat": {"lam_margin": 0.5, "block_share": 0.03},
+    "mixed-end": {"mix_until": 1.0},
+    "until-0.5": {"mix_until": 0.5},
+    "until-0.85": {"mix_until": 0.85},
+    "whole-batch": {"block_share": 1.0},
+    "aux-none": {"aux_loss": "none"},
+    "aux-mixup": {"aux_loss": "mixup"},
+    "aux-clean": {"aux_loss": "clean"},
+    "aux-none-alpha-1": {"aux_loss": "none", "alpha": 1.0},
+    "alpha-1": {"alpha": 1.0},
+    "alpha-0.5": {"alpha": 0.5},
+    "per-sample": {"per_sample": True},
+    "bilinear": {"upsampling": "bilinear"},
+    "layer-2": {"layer": 2},
+    "block-lr-0.03": {"block_lr": 0.03},
+    "block-lr-0.1": {"block_lr": 0.1},
+    "block-lr-0.1-bilinear": {"block_lr": 0.1, "upsampling": "bilinear"},
+    "block-lr-0.3": {"block_lr": 0.3},
+    "block-lr-3": {"block_lr": 3.0},
+    "no-local": {"local": False},
+    "no-exact-mean": {"exact_mean": False},
+    "averaged": {"block_lr": 2.0},
+    "no-vectors-lr-0.05": {},
+    "algorithm1": ALGORITHM1,
+    "algorithm1-bilinear": {**ALGORITHM1, "upsampling": "bilinear"},
+    "algorithm1-aux-mixup": {**ALGORITHM1, "aux_loss": "mixup"},
+    "algorithm1-aux-none": {**ALGORITHM1, "aux_loss": "none"},
+    "algorithm1-aux-mixup-no-local": {**ALGORITHM1, "aux_loss": "mixup", "local": False},
+    "algorithm1-averaged": {**ALGORITHM1, "aux_loss": "mixup", "block_lr": 2.0},
+}
+VARIANTS = BASELINES
+VARIANTS |= {name: ("automix", options) for name, options in TUNED.items()}
+VARIANTS |= {name: ("automix", {**NO_CLASS_VECTORS, **options}) for name, options in NO_VECTORS.items()}
 
 _HALF = {"lr": 0.05, "weight_decay": 1e-3}  # the student's two losses averaged instead of added
-SETTINGS: dict[str, dict[str, Any]] = {  # where a form is one of the recipe
+SETTINGS: dict[str, dict[str, Any]] = {  # of variants that change the recipe
     "averaged": _HALF,
-    "exact-averaged": _HALF,
-    "mixup-lr-0.05": {"lr": 0.05},
-    "automix-lr-0.05": {"lr": 0.05},
-    "vanilla-lr-0.05": {"lr": 0.05},
-    "mixup-lr-0.2": {"lr": 0.2},
-    "vanilla-lr-0.2": {"lr": 0.2},
-    "cutmix-lr-0.2": {"lr": 0.2},
+    "algorithm1-averaged": _HALF,
+    **{name: {"lr": 0.05} for name in VARIANTS if name.endswith("lr-0.05")},
+    **{name: {"lr": 0.2} for name in VARIANTS if name.endswith("lr-0.2")},
 }
 
 
-def configure(regime: str, form: str, seed: int) -> TrainConfig:
-    method, options = FORMS[form]
+def configure(regime: str, variant: str, seed: int) -> TrainConfig:
+    method, options = VARIANTS[variant]
     values = merge_values(REGIMES[regime], {"method": method, "method_options": options, "ema": True})
-    if form.startswith("double-"):
+    if variant.startswith("double-"):
         values |= {name: 2 * all_settings(values)[name] for name in ("epochs", "batch_size")}
-    values |= SETTINGS.get(form, {})
-    return TrainConfig.from_flat({**values, "seed": seed, "out": str(RUNS / regime / f"{form}-{seed}")})
+    values |= SETTINGS.get(variant, {})
+    return TrainConfig.from_flat({**values, "seed": seed, "out": str(RUNS / regime / f"{variant}-{seed}")})
 
 
 def table() -> None:
     for regime in REGIMES:
         scores: dict[str, list[float]] = {}
         for path in sorted((RUNS / regime).glob("*/summary.json")):
-            form = path.parent.name.rpartition("-")[0]
-            scores.setdefault(form, []).append(json.loads(path.read_text())["median_top1_of_last_epochs"])
-        for form, values in sorted(scores.items(), key=lambda item: -statistics.mean(item[1])):
+            variant = path.parent.name.rpartition("-")[0]
+            scores.setdefault(variant, []).append(json.loads(path.read_text())["median_top1_of_last_epochs"])
+        for variant, values in sorted(scores.items(), key=lambda item: -statistics.mean(item[1])):
             spread = f" +- {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            print(f"| {regime} | {form} | {statistics.mean(values):.2f}{spread} | {len(values)} |")
+            print(f"| {regime} | {variant} | {statistics.mean(values):.2f}{spread} | {len(values)} |")
 
 
 def main(arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.exit(__doc__)
     if arguments == ["--table"]:
         return table()
     if arguments[0] == "--list":
-        regime, seeds, *forms = arguments[1:]
+        regime, seeds, *variants = arguments[1:]
         for seed in range(int(seeds)):
-            print(*(f"{regime} {form} {seed}" for form in forms), sep="\n")
+            print(*(f"{regime} {variant} {seed}" for variant in variants), sep="\n")
         return None
     config = configure(arguments[0], arguments[1], int(arguments[2]))
     if not (config.folder / "summary.json").exists():

@@ -1,10 +1,10 @@
-"""What the replica has found, as files of docs/results: the page's tables and pictures, and the logs behind them.
+"""The results of the replica as files of docs/results: tables, pictures, and the logs behind them.
 
     python benchmarks/replica.py page       runs/bench -> docs/results: the tables of replica.md, *.json, *.png
-    python benchmarks/replica.py keep       runs/bench -> docs/results/replica-runs.json: what the numbers come from
-    python benchmarks/replica.py restore    the other way round: `automix bench replica --report` then has all numbers
+    python benchmarks/replica.py keep       runs/bench -> docs/results/replica-runs.json: the logs of the runs
+    python benchmarks/replica.py restore    the reverse: `automix bench replica --report` then has all numbers
 
-A grid that was begun on one machine goes on with another after `restore`: the runs in the file count as finished.
+After `restore`, another machine can continue a grid: the runs in the file count as finished.
 """
 
 import json
@@ -26,7 +26,7 @@ EVALUATIONS = ("evaluation", "evaluation-student")
 
 
 def page() -> None:
-    """Each experiment's tables stand between two comments that name it; what is around them is written by hand."""
+    """Write each experiment's tables between the two comments that name it; the rest of the page is written by hand."""
     path = RESULTS / "replica.md"
     text = path.read_text(encoding="utf-8")
     for name in (name for name in NAMES if f"<!-- {name} -->" in text):
@@ -41,7 +41,7 @@ def page() -> None:
 
 
 def keep() -> None:
-    """Summary, accuracies by epoch and evaluations of every finished run; those of earlier calls stay."""
+    """Keep summary, accuracies by epoch and evaluations of every finished run, besides those kept before."""
     kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     for folder in sorted({job.folder for name in NAMES for job in plan_jobs(EXPERIMENTS[name], Grid(RUNS, 10))}):
         if RunFolder(folder).is_finished:
@@ -66,7 +66,7 @@ def log_of(folder: Path) -> dict[str, Any]:
 
 
 def restore() -> None:
-    """Folders with what the tables read; one that is there already stays as it is."""
+    """Write run folders with the files that the tables need; existing runs are not touched."""
     for name, content in json.loads(KEPT.read_text(encoding="utf-8")).items():
         folder = RUNS / name
         if RunFolder(folder).is_finished:
@@ -82,5 +82,5 @@ def restore() -> None:
 if __name__ == "__main__":
     commands = {"page": page, "keep": keep, "restore": restore}
     if len(sys.argv) != 2 or sys.argv[1] not in commands:
-        sys.exit(f"accepted is one of {', '.join(commands)}")
+        sys.exit(f"usage: python benchmarks/replica.py {' | '.join(commands)}")
     commands[sys.argv[1]]()

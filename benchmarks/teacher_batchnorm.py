@@ -1,9 +1,9 @@
-"""Which BatchNorm policy should the momentum teacher have? The measurement behind networks/teacher.py.
+"""BatchNorm policies of the momentum teacher: the measurement behind networks/teacher.py.
 
     AUTOMIX_DATA=... python benchmarks/teacher_batchnorm.py --steps 200 --seeds 3 --out runs/teacher_batchnorm.json
 
 Trains AutoMix with each policy (see cifar_cut.py) and prints the teacher's accuracy on the 2,000 test images. Finished
-cells are kept in the output file and not run again.
+cells are kept in the output file and not repeated.
 
 - averaged: the teacher runs in eval mode, its running statistics follow the student's as its weights do (the library)
 - copied: eval mode, running statistics copied from the student after every step
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 class WithPolicy(automix.AutoMix):
-    """AutoMix whose teacher handles its BatchNorm statistics by another policy."""
+    """AutoMix with another policy for the teacher's BatchNorm statistics."""
 
     policy = "averaged"
 
@@ -60,8 +60,8 @@ class WithPolicy(automix.AutoMix):
         own = [buffer.clone() for buffer in self.teacher.buffers()]
         super().update(progress)
         if self.policy != "averaged":
-            wanted = own if self.policy == "batch" else self.student.buffers()
-            for buffer, value in zip(self.teacher.buffers(), wanted, strict=True):
+            source = own if self.policy == "batch" else self.student.buffers()
+            for buffer, value in zip(self.teacher.buffers(), source, strict=True):
                 buffer.copy_(value)
 
 

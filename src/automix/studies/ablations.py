@@ -6,20 +6,33 @@ from automix.studies.names import METHODS, R18, R50, RX50, column
 from automix.studies.settings import Values, merge_values
 
 
-def form(name: str, title: str, *, layer: int | None = None, alpha: float | None = None, **options: object) -> Row:
-    """A form of AutoMix: its layer, its alpha, or options of the task and the Mix Block."""
+def automix_row(
+    name: str, title: str, *, layer: int | None = None, alpha: float | None = None, **options: object
+) -> Row:
+    """Make a row for a variant of AutoMix.
+
+    Args:
+        name: Its name for ``--methods``.
+        title: Its name in the table.
+        layer: The stage whose map feeds the Mix Block.
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        **options: Options of `AutoMix`.
+
+    Returns:
+        The row.
+    """
     given = {"layer": layer, "alpha": alpha, "method_options": options or None}
     values = {name: value for name, value in given.items() if value is not None}
     return Row(name, title, {"method": "automix", **values})
 
 
-# --- Table 9: what the Mix Block is made of, one part after the other
+# --- Table 9: the parts of the Mix Block, one after the other
 
 MIX_BLOCK_ROWS = (
-    form("random-grids", "(random grids)", preset="paper", attention=False),
-    form("cross-attention", "+ cross attention", preset="paper", lam_embedding=False, gamma=0.0),
-    form("lam-embedding", "+ lam embedding", preset="paper", gamma=0.0),
-    form("lambda-loss", "+ l_lambda", preset="paper"),
+    automix_row("random-grids", "(random grids)", preset="paper", attention=False),
+    automix_row("cross-attention", "+ cross attention", preset="paper", lam_embedding=False, gamma=0.0),
+    automix_row("lam-embedding", "+ lam embedding", preset="paper", gamma=0.0),
+    automix_row("lambda-loss", "+ l_lambda", preset="paper"),
 )
 TABLE9_COLUMNS = (
     column("tiny-r18", "Tiny-ImageNet, R-18", "tiny-imagenet", R18, "tiny"),
@@ -47,7 +60,7 @@ PIPELINE = {"none": "(none)", "mp-m0": "+MP (m=0)", "mp": "+MP", "mp-ce": "+MP+C
 PIPELINE_ROWS = tuple(Row(name, title, {}) for name, title in PIPELINE.items())
 PIPELINE_METHODS = {"mixup": "MixUp", "cutmix": "CutMix", "automix": "Mix Block"}
 
-_BLOCK: dict[str, Values] = {
+_PIPELINE_OPTIONS: dict[str, Values] = {
     "none": {"aux_loss": "none", "momentum": None},
     "mp-m0": {"aux_loss": "none", "momentum": 0.0},
     "mp": {"aux_loss": "none"},
@@ -55,16 +68,25 @@ _BLOCK: dict[str, Values] = {
 }
 
 
-def pipeline_cell(row: str, where: Column, paper: float | None, *, form_of_block: Values | None = None) -> Cell:
-    """One of PIPELINE in a column, whose settings name the method; the Mix Block's form is the paper's unless given.
+def pipeline_cell(row: str, where: Column, paper: float | None, *, block_options: Values | None = None) -> Cell:
+    """Make a cell of Table 10.
 
-    MixUp and CutMix without the pipeline are the students of the run with it. With m=0 the teacher would be a copy of
-    the student: for them that is the row without, and the paper leaves it out.
+    MixUp and CutMix without the pipeline are the students of the run with it. With m=0 their teacher would be a copy of
+    the student, the same as without the pipeline; the paper leaves it out.
+
+    Args:
+        row: A name of `PIPELINE`.
+        where: The column; its settings name the method.
+        paper: The paper's number.
+        block_options: Options of AutoMix; the paper's preset if not given.
+
+    Returns:
+        The cell.
     """
     if where.values["method"] == "automix":
-        options = {**(form_of_block or {"preset": "paper"}), **_BLOCK[row]}
+        options = {**(block_options or {"preset": "paper"}), **_PIPELINE_OPTIONS[row]}
     elif row == "mp-m0":
-        return Cell(row, where.name, paper, note="the same as (none): nothing but the average changes")
+        return Cell(row, where.name, paper, note="the same as (none): only the average changes")
     else:
         options = {"one_hot_loss": True} if row == "mp-ce" else {}
     values = merge_values(where.values, {"ema": True, "method_options": options})
@@ -108,7 +130,7 @@ TABLE10 = Experiment(
 
 # --- Table 11 and Figure 10: the layer whose map feeds the Mix Block
 
-LAYER_ROWS = tuple(form(f"layer{layer}", f"AutoMix, layer {layer}", layer=layer) for layer in (1, 2, 3, 4))
+LAYER_ROWS = tuple(automix_row(f"layer{layer}", f"AutoMix, layer {layer}", layer=layer) for layer in (1, 2, 3, 4))
 _PARAMETERS = "efficiency/parameters_m+extra_parameters_m"
 
 
@@ -161,7 +183,7 @@ FIGURE10 = Experiment(
 # --- Figure 9: alpha
 
 ALPHAS = (0.2, 0.5, 1.0, 2.0, 4.0)
-ALPHA_ROWS = tuple(form(f"alpha-{alpha:g}", f"AutoMix, alpha {alpha:g}", alpha=alpha) for alpha in ALPHAS)
+ALPHA_ROWS = tuple(automix_row(f"alpha-{alpha:g}", f"AutoMix, alpha {alpha:g}", alpha=alpha) for alpha in ALPHAS)
 FIGURE9_COLUMNS = (
     column("cifar100-r18", "CIFAR-100, R-18", "cifar100", R18, "cifar"),
     column("tiny-r18", "Tiny-ImageNet, R-18", "tiny-imagenet", R18, "tiny"),
@@ -175,7 +197,7 @@ FIGURE9 = Experiment(
     cells=make_cells(ALPHA_ROWS, FIGURE9_COLUMNS, {}),
     reference="alpha-2",
     notes=(
-        "the figure is not at hand: the alphas are the set from which the paper chooses for other methods, the network "
-        "is our choice; it finds 2 best on both datasets",
+        "the alphas are those from which the paper chooses for other methods, the network is our choice; the paper "
+        "finds 2 best on both datasets",
     ),
 )

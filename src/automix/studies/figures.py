@@ -1,10 +1,9 @@
-"""The paper's figures that come out of runs: what is trained for them, and which pictures to look at.
+"""The paper's figures that show runs: what is trained for them, and their pictures.
 
-The image files are not part of the paper's source that we have, so that figures carry the one number that the text
-gives: AutoMix's ECE in Figure 8. Figures 2, 5 and 11 are diagrams.
+The text gives one number of a figure: AutoMix's ECE in Figure 8. Figures 2, 5 and 11 are diagrams.
 """
 
-from automix.studies.ablations import PIPELINE, form, pipeline_cell
+from automix.studies.ablations import PIPELINE, automix_row, pipeline_cell
 from automix.studies.cells import Column, Row, make_cells
 from automix.studies.experiment import Experiment
 from automix.studies.names import R18, R50, column, method_rows
@@ -57,7 +56,7 @@ FIGURE4 = Experiment(
     trials=1,
     lams=(0.0, 0.3, 0.7, 1.0),
     pictures=("evaluation/samples.png", "evaluation/mixed.png"),
-    notes=("each run is asked about samples of its own method, averaged over 0 < lam < 1",),
+    notes=("each run is evaluated on samples of its own method, averaged over 0 < lam < 1",),
 )
 
 _COLLAPSE_ROWS = (Row("none", "AutoMix, no MP", {}), Row("mp-ce", "AutoMix", {}))
@@ -73,7 +72,7 @@ FIGURE6 = Experiment(
     reference="mp-ce",
     pictures=("pictures/over-time.png",),
     notes=(f"the runs are those of Table 10, rows {PIPELINE['none']} and {PIPELINE['mp-ce']}; mask_spread in "
-           "metrics.jsonl says when masks become flat",),
+           "metrics.jsonl shows when masks become flat",),
 )  # fmt: skip
 
 _CONVERGENCE_ROWS = (*_COLLAPSE_ROWS,)
@@ -105,7 +104,7 @@ FIGURE8 = Experiment(
     pictures=("evaluation/reliability.png",),
 )
 
-_ALONE = (form("automix", "AutoMix"),)
+_ALONE = (automix_row("automix", "AutoMix"),)
 _SAMPLES = Column("top1", "ImageNet-1k, R-50, 100 epochs, top-1 %", _IN1K)
 FIGURE12 = Experiment(
     name="figure12",

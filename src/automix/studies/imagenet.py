@@ -53,12 +53,12 @@ TABLE3_PAPER = {
 }
 
 
-def _called(title: str, found: tuple[Row, ...]) -> tuple[Row, ...]:
-    """The row that mixes by MixUp or by CutMix at random has the recipe's name in the paper."""
-    return tuple(replace(row, title=title) if row.name == "mixup_or_cutmix" else row for row in found)
+def _titled(title: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Give mixup_or_cutmix the name of the recipe, as in the paper."""
+    return tuple(replace(row, title=title) if row.name == "mixup_or_cutmix" else row for row in rows)
 
 
-TABLE3_ROWS = _called("RSB", method_rows(*TABLE3_PAPER))
+TABLE3_ROWS = _titled("RSB", method_rows(*TABLE3_PAPER))
 TABLE3 = Experiment(
     name="table3",
     title="top-1 on ImageNet, RSB A2/A3, light ConvNets",
@@ -89,8 +89,8 @@ TABLE4_PAPER = {
     "transmix": (80.70, 81.80, None),
     "automix": (80.78, 81.80, 82.28),
 }
-_NO_TOKEN = "TransMix needs a class token, which this network has not"
-TABLE4_ROWS = _called("DeiT", method_rows(*TABLE4_PAPER))
+_NO_TOKEN = "TransMix needs a class token, which this network does not have"
+TABLE4_ROWS = _titled("DeiT", method_rows(*TABLE4_PAPER))
 TABLE4 = Experiment(
     name="table4",
     title="top-1 on ImageNet, DeiT's setting, ViTs",
@@ -106,6 +106,6 @@ TABLE4 = Experiment(
     notes=(
         "DeiT mixes each batch by MixUp or by CutMix, at random (method mixup_or_cutmix); its setting has EMA, so the "
         "paper's numbers stand beside our teachers",
-        "AttentiveMix looks through the network itself: a pretrained helper cannot be named in a recipe",
+        "AttentiveMix takes its attention from the trained network itself, not from a pretrained one",
     ),
 )

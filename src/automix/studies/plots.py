@@ -73,7 +73,7 @@ def _draw_against_cost(axis: Any, table: ResultTable, costs: dict[str, float]) -
     for x, y, row in points:
         axis.plot(x, y, "o", markersize=5, color=ORANGE if row.row.startswith("automix") else BLUE)
     axis.set_xscale("log", base=2)
-    axis.set_xlim(0.9 * min(x for x, *_ in points), 2.1 * max(x for x, *_ in points))  # room for the labels
+    axis.set_xlim(0.9 * min(x for x, *_ in points), 3.1 * max(x for x, *_ in points))  # room for the labels
     low, high = axis.get_ylim()
     places: list[tuple[float, float]] = []
     for x, y, row in sorted(points, key=lambda point: point[1]):
