@@ -215,3 +215,13 @@ def test_the_task_looks_and_leaves_the_network_alone() -> None:
     assert all(torch.equal(value, kept[name]) for name, value in task.state_dict().items())
     assert all(parameter.grad is None for parameter in task.parameters())
     assert task.student.training
+
+
+def test_more_images_than_classes_without_gradients() -> None:
+    """Task.mix numbers images by position, beyond the classes; the labels of a step under no_grad are classes."""
+    x, y = batch(8, num_classes=3)
+    task = automix.create_task("comixup", HandWritten(3), m=4)
+    assert task.mix(x).target.soft().shape == (8, 8)
+    assert task.mix(x, y).target.soft().shape == (8, 3)
+    with torch.no_grad():
+        assert task(x, y).loss.isfinite()

@@ -184,7 +184,7 @@ def test_list_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         ("tabel2", "experiment.*did you mean 'table2'"),
         ("table2 --methods mixpu", "method.*did you mean 'mixup'"),
         ("table2 --columns r50-10ep", "column.*did you mean 'r50-100ep'"),
-        ("table2 --launcher rey", "launcher.*local, ray, slurm.*did you mean 'ray'"),
+        ("table2 --launcher rey", "launcher.*did you mean 'ray'.*local, ray, slurm"),
         ("table2 --trials 0", "trials.*1"),
         ("table2 --set epocs=2", "setting.*did you mean 'epochs'"),
         ("table2 --set epochs", "--set epochs: .*NAME=VALUE"),

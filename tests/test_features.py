@@ -6,9 +6,9 @@ import pytest
 import timm
 import torch
 from conftest import HandWritten
-from torch import nn
+from torch import Tensor, nn
 
-from automix.networks.feature_tap import find_tap
+from automix.networks.feature_tap import count_classes, find_tap
 
 FAMILIES = {  # name: options, and (channels, side) of layers 1..4 as read off the families' papers
     "resnet18": ({}, [(64, 16), (128, 8), (256, 4), (512, 2)]),
@@ -114,3 +114,34 @@ def test_a_layer_that_is_no_map_or_never_runs() -> None:
         find_tap(model, "head", channels=5)(model, torch.zeros(2, 3, 8, 8))
     with pytest.raises(ValueError, match="layer='unused'"):
         find_tap(model, "unused", channels=5)(model, torch.zeros(2, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("resnet18", "fc"), ("convnext_atto", "head.fc"), ("vit_tiny_patch16_224", "head")]
+)
+def test_classes_are_those_of_a_replaced_head(name: str, head: str) -> None:
+    model = timm.create_model(name, num_classes=1000)
+    assert count_classes(model) == 1000
+    parent, _, child = head.rpartition(".")
+    linear = model.get_submodule(head)
+    assert isinstance(linear, nn.Linear)
+    setattr(model.get_submodule(parent), child, nn.Linear(linear.in_features, 7))
+    assert model.num_classes == 1000  # what timm remembers
+    assert count_classes(model) == 7
+
+
+def test_classes_of_a_head_that_is_not_the_last_linear_layer() -> None:
+    class Gated(HandWritten):
+        """A layer that is defined after the head."""
+
+        num_classes = 5
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Linear(12, 12)
+
+        def forward(self, x: Tensor) -> Tensor:
+            z = self.body(self.stem(x)).mean(dim=(2, 3))
+            return self.head(z * self.gate(z))
+
+    assert count_classes(Gated()) == 5

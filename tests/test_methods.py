@@ -109,6 +109,21 @@ def test_soft_and_multi_label_rows(name: str) -> None:
     torch.testing.assert_close(again.target.soft(), lam * again.target.y_a + (1 - lam) * again.target.y_b)
 
 
+@every_method
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_class_indices_of_any_integer_type(name: str, dtype: torch.dtype) -> None:
+    x, y = batch()
+    logits = torch.randn(6, 5)
+    narrow = y.to(dtype)
+    mixed, expected = run(name, x, narrow), run(name, x, y)
+    assert torch.equal(mixed.x, expected.x)
+    assert torch.equal(mixed.target.soft(5), expected.target.soft(5))
+    assert torch.equal(mixed.target.loss(logits), expected.target.loss(logits))
+    assert torch.equal(mixed.target.accuracy(logits), expected.target.accuracy(logits))
+    assert narrow.dtype == dtype
+    assert torch.equal(narrow, y.to(dtype))
+
+
 @every_mixing
 @pytest.mark.parametrize(
     ("change", "message"),

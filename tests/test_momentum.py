@@ -1,5 +1,6 @@
 """The momentum teacher (Eq. 12)."""
 
+import copy
 import math
 
 import pytest
@@ -78,3 +79,36 @@ def test_infinite_constants_stay_what_they_are() -> None:
 def test_a_model_without_buffers_or_without_parameters() -> None:
     for model in (nn.Linear(2, 2), nn.Identity()):
         follow(make_teacher(model), model, 0.5)
+
+
+def test_follow_reads_no_state_dict_and_sees_every_change_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After load_state_dict, a change of dtype, a deepcopy and a parametrization, the current tensors are averaged."""
+    student = HandWritten()
+    teacher = make_teacher(student)
+    monkeypatch.setattr(nn.Module, "state_dict", lambda *_, **__: pytest.fail("state_dict in a training step"))
+    follow(teacher, student, 0.5)
+    monkeypatch.undo()
+    other = HandWritten()
+    student.load_state_dict(other.state_dict())
+    student, teacher = copy.deepcopy(student).double(), copy.deepcopy(teacher).double()
+    follow(teacher, student, 0.0)
+    for name, value in teacher.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name].to(value.dtype))
+    nn.utils.parametrizations.weight_norm(student.head)
+    teacher = make_teacher(student)
+    with torch.no_grad():
+        student.get_parameter("head.parametrizations.weight.original0").add_(1)
+    follow(teacher, student, 0.0)
+    assert torch.equal(teacher.head.weight, student.head.weight)
+
+
+def test_follow_leaves_buffers_alone_that_are_not_saved() -> None:
+    student = HandWritten()
+    student.register_buffer("constant", torch.tensor([1.0, 2.0]), persistent=False)
+    student.register_buffer("statistic", torch.tensor([1.0, 2.0]))
+    teacher = make_teacher(student)
+    student.get_buffer("constant").add_(1)
+    student.get_buffer("statistic").add_(1)
+    follow(teacher, student, 0.0)
+    assert teacher.get_buffer("constant").tolist() == [1.0, 2.0]
+    assert teacher.get_buffer("statistic").tolist() == [2.0, 3.0]

@@ -184,3 +184,13 @@ def test_the_transform_takes_the_network() -> None:
     same = automix.supermix(x, y, model=model, generator=step_generator(0, 0))
     assert torch.equal(mixed, same.x)
     assert torch.equal(soft, same.target.soft(5))
+
+
+def test_three_images_of_more_images_than_classes() -> None:
+    """Task.mix numbers images by position, beyond the classes."""
+    x, y = batch(8, num_classes=3)
+    task = automix.create_task("supermix", HandWritten(3), k=3)
+    assert task.mix(x).target.soft().shape == (8, 8)
+    assert task.mix(x, y).target.soft().shape == (8, 3)
+    with torch.no_grad():
+        assert task(x, y).loss.isfinite()

@@ -151,6 +151,14 @@ def test_labels_of_every_kind(name: str) -> None:
 
 
 @every_method
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_class_indices_of_any_integer_type(name: str, dtype: torch.dtype) -> None:
+    x, y = batch()
+    assert torch.equal(make(name)(x, y.to(dtype)).loss, make(name)(x, y).loss)
+    assert torch.equal(make(name).eval()(x, y.to(dtype)).loss, make(name).eval()(x, y).loss)
+
+
+@every_method
 @pytest.mark.parametrize("ema", [False, True])
 def test_deploy_is_the_plain_classifier(name: str, ema: bool) -> None:
     task = make(name, ema=ema)

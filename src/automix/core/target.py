@@ -1,6 +1,6 @@
 """The label of a mixed batch, its losses, and the mixed batch itself.
 
-The convention, everywhere: `lam` belongs to the FIRST image. The partner of sample i is sample ``index[i]``, and
+Everywhere `lam` belongs to the FIRST image. The partner of sample i is sample ``index[i]``, and
 
     x_mix = s * x_i + (1 - s) * x_j        mean(s) ~ lam
     y_mix = lam * y_i + (1 - lam) * y_j
@@ -13,16 +13,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automix.core.blend import at_least_float32
-from automix.core.validation import check_classes, check_smoothing
+from automix.core.errors import AutomixError
+from automix.core.validation import check_classes, check_range, check_smoothing
 
 
 @dataclass(frozen=True)
 class MixedTarget:
     """The label of a mixed batch: `y_a` with weight `lam`, `y_b` with weight ``1 - lam``.
 
-    Labels are class indices (N,), soft rows (N, C) of a floating type, or multi-label rows (N, C) of bool or integers.
-    `lam` is one number for the batch, shape (), or one per sample, shape (N,). Three or more images have rows as label,
-    mixed already, as `y_a` and `y_b` both; `multi_label` says that they come from multi-label rows.
+    Labels are class indices ``(N,)`` of any integer type, soft rows ``(N, num_classes)`` of a floating type, or
+    multi-label rows ``(N, num_classes)`` of bool or integers. A mixture of three or more images has rows that are mixed
+    already, as `y_a` and `y_b` both.
+
+    Attributes:
+        y_a: Labels of the first images; class indices are kept as int64.
+        y_b: Labels of their partners.
+        lam: Weight of `y_a`, in [0, 1]: one number for the batch, shape ``()``, or one per sample, ``(N,)``.
+        multi_label: Whether rows of a floating type are mixed multi-label rows.
     """
 
     y_a: Tensor
@@ -30,20 +37,46 @@ class MixedTarget:
     lam: Tensor
     multi_label: bool = False
 
+    def __post_init__(self) -> None:
+        y_a = as_int64(self.y_a)
+        object.__setattr__(self, "y_b", y_a if self.y_b is self.y_a else as_int64(self.y_b))
+        object.__setattr__(self, "y_a", y_a)
+
     @classmethod
     def clean(cls, y: Tensor) -> "MixedTarget":
-        """The label of a batch that was not mixed."""
+        """Make the target of a batch that was not mixed.
+
+        Args:
+            y: Class indices ``(N,)``, or rows ``(N, num_classes)``.
+
+        Returns:
+            The target, with ``lam`` 1.
+        """
         return cls(y, y, torch.ones((), device=y.device))
 
     def loss(self, logits: Tensor) -> Tensor:
-        """The loss that fits the labels: `bce` for multi-label rows, `cross_entropy` for the others."""
-        several = self.multi_label or is_multi_label(self.y_a)
-        return self.bce(logits) if several else self.cross_entropy(logits)
+        """Compute the loss that fits the labels: `bce` for multi-label rows, `cross_entropy` for all others.
+
+        Args:
+            logits: The network's output, ``(N, num_classes)``.
+
+        Returns:
+            The mean loss, a scalar.
+        """
+        multi_label = self.multi_label or is_multi_label(self.y_a)
+        return self.bce(logits) if multi_label else self.cross_entropy(logits)
 
     def cross_entropy(self, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Mixup cross-entropy (Eq. 2): the mean over samples of lam * CE(y_a) + (1 - lam) * CE(y_b).
+        """Compute the mixup cross-entropy (Eq. 2): the mean of ``lam * CE(y_a) + (1 - lam) * CE(y_b)``.
 
-        Each sample is weighted by its own lam before the mean. Computed in float32 at least.
+        Each sample is weighted by its own `lam` before the mean. Computed in float32 at least.
+
+        Args:
+            logits: The network's output, ``(N, num_classes)``.
+            label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+
+        Returns:
+            The mean loss, a scalar.
         """
         logits = at_least_float32(logits)
         check_smoothing(label_smoothing)
@@ -59,39 +92,59 @@ class MixedTarget:
         return (lam * per_sample(self.y_a) + (1 - lam) * per_sample(self.y_b)).mean()
 
     def bce(self, logits: Tensor, threshold: float | None = None, label_smoothing: float = 0.0) -> Tensor:
-        """Binary cross-entropy over the classes, averaged over samples and classes.
+        """Compute the binary cross-entropy, averaged over samples and classes.
 
-        With a `threshold`, every class whose mixed label exceeds it counts as fully present (1) and all others as
-        absent (0), as in "ResNet strikes back" (threshold 0.2): both images of a pair are then simply there.
+        Args:
+            logits: The network's output, ``(N, num_classes)``.
+            threshold: Count a class as present (1) where its mixed label exceeds this and as absent (0) elsewhere, as
+                in "ResNet strikes back" (0.2): both images of a pair are then present. In [0, 1); None keeps the soft
+                label.
+            label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+
+        Returns:
+            The mean loss, a scalar.
         """
         logits = at_least_float32(logits)
         target = self.soft(logits.shape[1], label_smoothing).to(logits.dtype)
         if threshold is not None:
-            if not 0 <= threshold < 1:
-                raise ValueError(f"threshold={threshold}: accepted is None or a number in [0, 1)")
+            check_range("threshold", threshold, 0, 1, bounds="[)")
             target = (target > threshold).to(logits.dtype)
         return F.binary_cross_entropy_with_logits(logits, target)
 
     def accuracy(self, logits: Tensor) -> Tensor:
-        """The share of the label that the first answer earns: lam if it is y_a, 1 - lam if it is y_b.
+        """Compute the accuracy on the mixed batch: a prediction of `y_a` counts `lam`, one of `y_b` ``1 - lam``.
 
-        The mean over a mixed batch stays well below the accuracy on clean images: at lam = 0.5 nobody earns more than
-        half. A row earns what it says of the class, 1 for each class that a multi-label row contains.
+        The mean stays well below the accuracy on clean images: at lam = 0.5 no prediction counts more than half. For
+        rows, a prediction counts what the row holds for its class: 1 for each class of a multi-label row.
+
+        Args:
+            logits: The network's output, ``(N, num_classes)``.
+
+        Returns:
+            The mean over the batch, a scalar.
         """
-        answer = logits.argmax(dim=1)
+        prediction = logits.argmax(dim=1)
 
-        def earned(y: Tensor) -> Tensor:
-            return (y == answer).float() if y.ndim == 1 else y.gather(1, answer.unsqueeze(1)).squeeze(1).float()
+        def credit(y: Tensor) -> Tensor:
+            return (y == prediction).float() if y.ndim == 1 else y.gather(1, prediction.unsqueeze(1)).squeeze(1).float()
 
         lam = self.lam.float()
-        return (lam * earned(self.y_a) + (1 - lam) * earned(self.y_b)).mean()
+        return (lam * credit(self.y_a) + (1 - lam) * credit(self.y_b)).mean()
 
     def soft(self, num_classes: int | None = None, label_smoothing: float = 0.0) -> Tensor:
-        """The mixed label as rows (N, num_classes); `num_classes` may be left out where the labels are rows already."""
+        """Return the mixed label as rows.
+
+        Args:
+            num_classes: Number of classes; required for class indices.
+            label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+
+        Returns:
+            Rows, ``(N, num_classes)``.
+        """
         check_smoothing(label_smoothing)
         if num_classes is None:
             if self.y_a.ndim == 1:
-                raise ValueError("num_classes is missing: class indices need it to become rows")
+                raise AutomixError("num_classes is missing: class indices need it to become rows")
             num_classes = self.y_a.shape[1]
         check_classes(self.y_a, num_classes)
         rows_a, rows_b = (_rows(y, num_classes) for y in (self.y_a, self.y_b))
@@ -104,16 +157,42 @@ class MixedTarget:
 
 @dataclass(frozen=True)
 class Mixed:
-    """A mixed batch: images `x` (N, C, H, W), their `target`, and `mask` (N, 1, H, W), the share of the first image."""
+    """A mixed batch.
+
+    Attributes:
+        x: The mixed images, ``(N, C, H, W)``.
+        target: Their label.
+        mask: Share of the first image at each pixel, ``(N, 1, H, W)``, in [0, 1].
+    """
 
     x: Tensor
     target: MixedTarget
     mask: Tensor
 
 
-def _rows(y: Tensor, num_classes: int) -> Tensor:
-    return at_least_float32(F.one_hot(y.long(), num_classes) if y.ndim == 1 else y)
-
-
 def is_multi_label(y: Tensor) -> bool:
+    """Tell whether labels are multi-label rows.
+
+    Args:
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)``.
+
+    Returns:
+        True for rows of bool or integers.
+    """
     return y.ndim == 2 and not y.is_floating_point()
+
+
+def as_int64(y: Tensor) -> Tensor:
+    """Convert class indices to int64, the type that indexing and torch's losses need.
+
+    Args:
+        y: Class indices ``(N,)`` of any integer type, or rows ``(N, num_classes)``.
+
+    Returns:
+        Class indices as int64, rows as they are.
+    """
+    return y.long() if y.ndim == 1 else y
+
+
+def _rows(y: Tensor, num_classes: int) -> Tensor:
+    return at_least_float32(F.one_hot(y, num_classes) if y.ndim == 1 else y)

@@ -24,13 +24,13 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32
 from automix.core.draws import draw_dirichlet, draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget, is_multi_label
-from automix.core.validation import check_alpha, check_at_least, check_batch, check_classes, check_whole
+from automix.core.validation import check_alpha, check_at_least, check_batch, check_whole
+from automix.methods._shared.labels import count_labels, label_rows
 from automix.methods._shared.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
@@ -66,7 +66,7 @@ def comixup(
     check_batch(x, y)
     saliency = check_saliency(saliency, x)
     _check_options(alpha, m, grid, beta, gamma, eta, tau)
-    rows = _rows(y, num_classes)
+    rows = label_rows(y, num_classes)
     index = draw_index(x, index=index, generator=generator)
     deal = Deal(index, m)
     size = (x.shape[-2], x.shape[-1])
@@ -103,15 +103,6 @@ def _check_options(alpha: float, m: int, grid: int, beta: float, gamma: float, e
     check_whole("grid", grid, 1)
     for name, value in (("beta", beta), ("gamma", gamma), ("eta", eta), ("tau", tau)):
         check_at_least(name, value, 0)
-
-
-def _rows(y: Tensor, num_classes: int | None) -> Tensor:
-    if y.ndim == 2:
-        return at_least_float32(y)
-    if num_classes is None:
-        raise ValueError("num_classes is missing: class indices need it to become rows")
-    check_classes(y, num_classes)
-    return F.one_hot(y.long(), num_classes).float()
 
 
 def _take(x: Tensor, shown: Tensor) -> Tensor:
@@ -262,10 +253,9 @@ def _neighbors(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
-    """The saliency and the number of classes. Task.mix numbers images without labels: there may be more of them."""
+    """The saliency, and the number of classes that the labels need."""
     saliency, logits = input_saliency(task.classifier, x, y)
-    numbers = 0 if torch.is_grad_enabled() else len(x)  # Task.mix does without gradients
-    return {"saliency": saliency, "num_classes": max(logits.shape[1], numbers)}
+    return {"saliency": saliency, "num_classes": count_labels(y, logits.shape[1])}
 
 
 def create_task(model: nn.Module, **options: Any) -> Task:

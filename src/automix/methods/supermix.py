@@ -28,7 +28,8 @@ from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_dirichlet, draw_index, draw_lam
 from automix.core.target import Mixed, MixedTarget, is_multi_label
 from automix.core.transform import MixTransform
-from automix.core.validation import check_at_least, check_batch, check_classes, check_whole
+from automix.core.validation import check_at_least, check_batch, check_whole
+from automix.methods._shared.labels import count_labels, label_rows
 from automix.networks.modes import eval_mode
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
@@ -80,9 +81,7 @@ def supermix(
         return Mixed(blend(x, index, masks[:, :1]), MixedTarget(y, y[index], shares[:, 0]), masks[:, :1])
     mixed = (masks.unsqueeze(2).to(x.dtype) * images).sum(dim=1)
     mixed = torch.empty_like(x).copy_(mixed)  # in the memory format of x
-    if y.ndim == 1:
-        check_classes(y, answers.shape[1])
-    known = at_least_float32(F.one_hot(y.long(), answers.shape[1]) if y.ndim == 1 else y)
+    known = label_rows(y, count_labels(y, answers.shape[1]))
     rows = torch.stack([share.unsqueeze(1) * known[of] for share, of in zip(shares.T, members, strict=True)]).sum(dim=0)
     target = MixedTarget(rows, rows, shares[:, 0], multi_label=is_multi_label(y))
     return Mixed(mixed, target, masks[:, :1])

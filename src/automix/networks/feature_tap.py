@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from automix.core.errors import AutomixError, one_line
+
 
 @dataclass(frozen=True)
 class FeatureTap:
@@ -60,16 +62,27 @@ def find_tap(model: nn.Module, layer: int | str, channels: int | None = None) ->
 
 
 def count_classes(model: nn.Module) -> int:
-    """How many classes the network tells apart: what it says itself, or the width of its answer to an empty image."""
-    said = getattr(model, "num_classes", None)
-    if isinstance(said, int) and said > 0:
-        return said
+    """Count the classes of a classifier.
+
+    Its `num_classes` is believed only if its last linear layer has as many outputs: it is stale where the head was
+    replaced. Otherwise a copy of the network is run on one blank image.
+
+    Args:
+        model: A classifier.
+
+    Returns:
+        The number of classes.
+    """
+    declared = getattr(model, "num_classes", None)
+    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    if isinstance(declared, int) and declared > 0 and linear and linear[-1].out_features == declared:
+        return declared
     try:
-        answer = _try_out(model, lambda copied, image: copied(image))
-        return int(answer.shape[1])
+        logits = _try_out(model, lambda copied, image: copied(image))
+        return int(logits.shape[1])
     except Exception as error:
-        raise ValueError(
-            f"{type(model).__name__}: cannot count its classes by a trial run ({error}); pass num_classes=..."
+        raise AutomixError(
+            f"{type(model).__name__}: cannot count its classes by a trial run ({one_line(error)}); pass num_classes=..."
         ) from error
 
 
@@ -112,7 +125,8 @@ def _try_out(model: nn.Module, run: Callable[[nn.Module, Tensor], Tensor]) -> Te
     """Run a copy on one empty image; the caller's model, its statistics and its modes stay as they are."""
     convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     reference = next(model.parameters(), torch.empty(0))
-    image = reference.new_zeros(1, convolution.in_channels if convolution else 3, 64, 64)
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or (64, 64)
+    image = reference.new_zeros(1, convolution.in_channels if convolution else 3, *size)
     with torch.no_grad():
         return run(copy.deepcopy(model).eval(), image)
 

@@ -23,7 +23,7 @@ from automix.core.criteria import Criterion, MixedLoss, mixed_loss
 from automix.core.distributed import rank_and_world
 from automix.core.draws import step_generator
 from automix.core.errors import AutomixError
-from automix.core.target import Mixed, MixedTarget
+from automix.core.target import Mixed, MixedTarget, as_int64
 from automix.core.validation import check_batch, check_range, check_whole
 from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.tasks.early_backward import backward_early
@@ -126,6 +126,7 @@ class Task(nn.Module, ABC):
             The loss to back-propagate, the logits and metrics. In eval mode: those of the classifier on clean images.
         """
         check_batch(x, y)
+        y = as_int64(y)
         if not self.training:
             return self._clean_output(self.classifier, x, y)
         generator = self._next_generator()
@@ -326,7 +327,7 @@ class Task(nn.Module, ABC):
         y = torch.arange(len(x), device=x.device) if y is None else y
         check_batch(x, y)
         with torch.no_grad():
-            return self.make_mixed(x, y, lam=lam, index=index, generator=step_generator(self.seed, self.step))
+            return self.make_mixed(x, as_int64(y), lam=lam, index=index, generator=step_generator(self.seed, self.step))
 
     @abstractmethod
     def make_mixed(
