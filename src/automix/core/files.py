@@ -36,16 +36,24 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path 
 
 
 def write_text(path: Path, text: str) -> None:
-    """`text` as a whole file, atomically."""
+    """Write text to a file atomically.
+
+    Args:
+        path: The file.
+        text: Its content, written as UTF-8.
+    """
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of processes that were killed while they wrote.
+    """Remove the temporary files of processes that were killed while writing.
 
-    Only those of this machine, where it can be told that the process is dead: a run may share its folder with others.
+    Only files of processes of this machine are removed, because processes of other machines may still be alive.
+
+    Args:
+        folder: The folder to clean; it may be missing.
     """
-    if os.name != "posix" or not folder.is_dir():  # elsewhere os.kill(number, 0) is no question
+    if os.name != "posix" or not folder.is_dir():  # elsewhere os.kill(process, 0) would end the process
         return
     ours = re.compile(rf"\.(\d+)-{re.escape(platform.node())}-.+")
     for path in folder.iterdir():
@@ -71,9 +79,9 @@ def _copy_name(path: Path, other: Path) -> None:
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):  # no process has a number beyond what the system can count
+    except (ProcessLookupError, OverflowError):  # OverflowError: not a process id
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another user's process
         return True
     return True
 

@@ -1,11 +1,11 @@
-"""Named tensors in a safetensors file that can tell whether it is damaged.
+"""Named tensors in a safetensors file with a checksum.
 
-safetensors notices a file that was cut off, not one of which a bit has changed. The files written here have a checksum
-of all their bytes, metadata and names included, in their metadata; other tools do not mind it. Files without one, of
-other tools or of older versions, are read as they are.
+safetensors detects a truncated file, but not a flipped bit. The files written here carry a CRC-32 of all their bytes
+(names and metadata included) in their metadata, which other tools ignore. Files without a checksum are read as they
+are.
 
-The checksum is a CRC-32, which no change within four bytes escapes, and of all others one in four billion: 30 ms for
-100 MB. It is there against accidents. Against intent there is the format itself: nothing in it is ever executed.
+The checksum detects every change within four bytes, and all but one in four billion of the others; it takes 30 ms for
+100 MB. It protects against accidents, not against intent. The format itself never executes anything.
 """
 
 import errno
@@ -19,24 +19,32 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from automix.core.errors import AutomixError
 from automix.core.files import write_atomically
 
 CHECKSUM = "automix-crc32"
-_BLANK = "0" * 8  # stands in the checksum's place while it is computed
+_BLANK = "0" * 8  # in place of the checksum while it is computed
 _PLACE = re.compile(rf'(?<="{CHECKSUM}":")[^"]*'.encode())
-_LENGTH = 8  # bytes at the beginning of a safetensors file that tell how long the header is
+_LENGTH = 8  # bytes at the beginning of a safetensors file that give the length of the header
 _CHUNK = 2**20
 
 
-class DamagedError(ValueError):
-    """A file that is not what was once written."""
+class DamagedError(AutomixError):
+    """A file whose content is not what was written."""
 
 
 def write_tensors(
     path: Path, tensors: dict[str, Tensor], metadata: dict[str, str], *, keep: Path | None = None
 ) -> None:
-    """Write the file atomically; see `write_atomically` for `keep`."""
-    # Not save_file: its files can be read by their owner only, and a full disk is no OSError there.
+    """Write tensors to a safetensors file atomically.
+
+    Args:
+        path: The file.
+        tensors: The tensors by name.
+        metadata: Strings to store beside them.
+        keep: Where to keep the file that was at `path` before, as in `write_atomically`.
+    """
+    # Not save_file: only the owner may read its files, and it does not raise an OSError if the disk is full.
     content = memoryview(save(tensors, {**metadata, CHECKSUM: _BLANK}))
     length = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
     head, body = bytes(content[:length]), content[length:]
@@ -52,7 +60,18 @@ def write_tensors(
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the metadata; a DamagedError of one line where they are not those that were written."""
+    """Read a safetensors file and verify its checksum, if it has one.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The tensors by name, and the metadata.
+
+    Raises:
+        DamagedError: The content is not what was written.
+        OSError: The file is missing or may not be read.
+    """
     try:
         with path.open("rb") as file, safe_open(path, framework="pt") as opened:
             metadata = opened.metadata() or {}
@@ -62,7 +81,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         reason = " ".join(str(error).split())
         raise DamagedError(f"{path}: not a safetensors file, or damaged ({reason})") from None
     except OSError as error:
-        if error.errno != errno.EIO:  # what a disk says of a place that it cannot read any more
+        if error.errno != errno.EIO:  # a sector that the disk cannot read any more
             raise
         raise DamagedError(f"{path}: damaged ({error.strerror})") from None
     if damaged:
@@ -72,7 +91,14 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether the file is there and can be read; without a checksum, whether it is complete."""
+    """Tell whether a file exists and can be read.
+
+    Args:
+        path: The file.
+
+    Returns:
+        True if its checksum is right; without a checksum, if it is complete.
+    """
     try:
         read_tensors(path)
     except (DamagedError, OSError):
@@ -81,7 +107,16 @@ def is_whole(path: Path) -> bool:
 
 
 def misfit(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], whole: str) -> str | None:
-    """What of `given` does not fit the tensors that `whole`, a model or network, expects; None where all fits."""
+    """Compare the names and shapes of tensors with the expected ones.
+
+    Args:
+        given: The tensors of a file.
+        expected: The tensors of the model.
+        whole: What the message calls the model.
+
+    Returns:
+        The first difference in words; None if there is none.
+    """
     for name, tensor in expected.items():
         if name not in given:
             return f"{name} is missing"
@@ -91,7 +126,7 @@ def misfit(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], whole: s
 
 
 def _checksum(file: BinaryIO) -> str:
-    """Of the whole file, as it was before the checksum had been written into it."""
+    """The checksum of the whole file, with a blank in place of the stored checksum."""
     start = file.read(_LENGTH)
     head = start + file.read(int.from_bytes(start, "little"))
     checksum = zlib.crc32(_PLACE.sub(_BLANK.encode(), head))
