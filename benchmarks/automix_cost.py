@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import automix
-from automix.evaluation.efficiency import (
+from automix.evaluation.profiling import (
     count_macs,
     new_task,
     noise,

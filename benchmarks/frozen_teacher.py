@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix import AutoMix, Mixed, MixedTarget, cutmix, mixup
+from automix.core.accuracy import pair_correct
 from automix.core.blend import blend, mask_spread
 from automix.core.draws import step_generator
-from automix.methods.automix.diagnostics import diagnose, recognized
+from automix.methods.automix.diagnostics import diagnose
 from automix.methods.automix.mix_block import bias_for_mean
 from automix.studies.replica import NO_CLASS_VECTORS
 from automix.training.build import build_data
@@ -73,7 +74,8 @@ def main() -> None:
             }
             for other, mixed in others.items():
                 with torch.no_grad():
-                    found = [100 * hits.float().mean() for hits in recognized(task.classifier(mixed.x), mixed.target)]
+                    hits = pair_correct(task.classifier(mixed.x), mixed.target.y_a, mixed.target.y_b)
+                    found = [100 * correct.float().mean() for correct in hits]
                 spread = "" if other == "CutMix" else f"{mask_spread(mixed.mask).mean():.2f}"
                 print(f"| {other} | {loss(task, mixed):.3f} | {found[0]:.1f} | {found[1]:.1f} | {spread} | |")
         values = (numbers[key] for key in ("top1_on_mixed", "top2_on_mixed"))

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import automix
-from automix.evaluation.efficiency import Step, ratios, time_interleaved, training_step
+from automix.evaluation.profiling import Step, ratios, time_interleaved, training_step
 
 CLASSES, SIZE, BATCH = 20, 32, 100
 

@@ -22,7 +22,7 @@ from automix.data.shapes import CLASSES
 from automix.evaluation.accuracy import (
     draw_worst_classes,
     evaluate_accuracy,
-    most_frequent_mistake,
+    most_frequent_error,
     per_class_accuracy,
 )
 from automix.evaluation.predictions import predict_logits
@@ -66,15 +66,15 @@ HAND_LOGITS = torch.tensor(
 )
 
 
-def test_a_case_worked_by_hand() -> None:
+def test_values_worked_out_by_hand() -> None:
     found = evaluate_accuracy(Lookup(HAND_LOGITS), numbered(HAND_LABELS, 6), batch_size=4)
     # per class: 0 has both right; 1, 2, 3, 4 none of one; 5 has no images
     expected = {"top1": 100 * 2 / 6, "top5": 100 * 5 / 6, "mean_class_accuracy": 100 / 5}
     assert dict(found) == pytest.approx(expected)
-    assert found.notes == ("1 of 6 classes have no images and count nowhere",)
+    assert found.notes == ("1 of 6 classes have no images and do not count",)
 
 
-def test_the_oracles_agree() -> None:
+def test_accuracies_are_those_of_scikit_learn_and_torchmetrics() -> None:
     logits, labels = torch.randn(500, 8), torch.randint(8, (500,)) ** 2 % 8  # unequal classes: 0, 1 and 4 only
     labels[:40] = torch.arange(40) % 8
     assert topk_accuracy(logits, labels) == pytest.approx(100 * accuracy_score(labels, logits.argmax(dim=1)))
@@ -96,42 +96,23 @@ def test_correct_predictions_by_hand() -> None:
     assert correct.int().tolist() == [[1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1], [1, 1, 1, 1, 0, 1], [1] * 6]
 
 
-def test_few_classes_make_top5_trivial_and_say_so() -> None:
+def test_a_note_says_that_top5_is_trivial_for_five_classes_or_fewer() -> None:
     found = evaluate_accuracy(Lookup(torch.eye(3)), numbered([0, 2, 1], 3))
     assert dict(found) == pytest.approx({"top1": 100 / 3, "top5": 100, "mean_class_accuracy": 100 / 3})
     assert found.notes == ("top5 is 100 by definition: there are 3 classes",)
 
 
-def test_answers_do_not_depend_on_the_batch_and_the_model_stays_as_it_was() -> None:
+def test_logits_are_those_of_the_model_in_eval_mode() -> None:
     model, samples = HandWritten(len(CLASSES)).train(), drawn()
-    model.stem.eval()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    random = torch.random.get_rng_state()
-    logits, labels = predict_logits(model, samples, batch_size=60)
-    others, _ = predict_logits(model, samples, batch_size=7)
-    torch.testing.assert_close(logits, others)
+    logits, labels = predict_logits(model, samples, batch_size=7)
     assert logits.dtype == torch.float32
     assert not logits.requires_grad
     assert labels.tolist() == samples.source.labels.tolist()  # type: ignore[union-attr]
     with torch.no_grad():
-        direct = model.eval()(draw_shapes(60, 16).images / 255)
-    torch.testing.assert_close(logits, direct)
-    model.train().stem.eval()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert torch.equal(random, torch.random.get_rng_state())
-    assert all(parameter.grad is None for parameter in model.parameters())
+        torch.testing.assert_close(logits, model.eval()(draw_shapes(60, 16).images / 255))
 
 
-def test_modes_are_restored() -> None:
-    model = HandWritten(len(CLASSES)).train()
-    model.stem.eval()
-    predict_logits(model, drawn(12))
-    assert model.training
-    assert model.body.training
-    assert not model.stem.training
-
-
-def test_a_classifier_of_another_type_is_asked_in_its_own() -> None:
+def test_a_bfloat16_classifier_gets_bfloat16_images() -> None:
     model = HandWritten(len(CLASSES)).eval()
     exact, _ = predict_logits(model, drawn())
     half, _ = predict_logits(model.bfloat16(), drawn())
@@ -139,67 +120,31 @@ def test_a_classifier_of_another_type_is_asked_in_its_own() -> None:
     torch.testing.assert_close(half, exact, atol=0.05, rtol=0.05)
 
 
-def test_answers_given_spare_the_pass() -> None:
+def test_given_predictions_replace_the_forward_pass() -> None:
     model, samples = HandWritten(len(CLASSES)), drawn()
-    answers = predict_logits(model, samples)
+    predictions = predict_logits(model, samples)
     model.forward = None  # type: ignore[assignment]
-    assert evaluate_accuracy(model, samples, answers=answers).values["top1"] == topk_accuracy(*answers)
-
-
-def test_progress_is_shown_batch_by_batch() -> None:
-    told: list[tuple[int, int]] = []
-
-    def track(items: Any, total: int, what: str) -> Any:
-        for number, item in enumerate(items, start=1):
-            told.append((number, total))
-            yield item
-
-    predict_logits(HandWritten(len(CLASSES)), drawn(60), batch_size=25, track=track)
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert evaluate_accuracy(model, samples, predictions=predictions).values["top1"] == topk_accuracy(*predictions)
 
 
 @pytest.mark.parametrize(
-    ("model", "samples", "options", "message"),
+    ("predictions", "message"),
     [
-        (HandWritten(5), drawn(), {}, "the model gives 5 numbers, the data has 12 classes: accepted are equals"),
-        (HandWritten(12), drawn(), {"batch_size": 0}, "batch_size.*>= 1"),
-        (Lookup(torch.eye(3)), numbered([], 3), {}, "there are no images: accepted are one or more"),
-        (
-            Lookup(torch.eye(3)),
-            numbered([0, 2], 3),
-            {"answers": (torch.eye(3)[:2], torch.tensor([0, 3]))},
-            "num_classes=3, got 3",
-        ),
-        (
-            Lookup(torch.zeros(3, 3, 2)),
-            numbered([0], 3),
-            {},
-            r"\(1, 3, 2\) .*\(1,\).*logits \(N, C\)",
-        ),
-        (
-            Lookup(torch.full((3, 3), torch.nan)),
-            numbered([0], 3),
-            {},
-            "the model gives NaN or infinity: accepted are finite numbers",
-        ),
-        (
-            HandWritten(12),
-            drawn(),
-            {"answers": (torch.zeros(4, 12), torch.zeros(3, dtype=torch.int64))},
-            r"\(4, 12\) .*\(3,\).*logits \(N, C\)",
-        ),
+        ((torch.eye(3)[:2], torch.tensor([0, 3])), "0.*2"),
+        ((torch.zeros(1, 3, 2), torch.tensor([0])), r"predictions.*\(N, C\).*\(N,\)"),
+        ((torch.zeros(4, 3), torch.zeros(3, dtype=torch.int64)), r"predictions.*\(N, C\).*\(N,\)"),
+        ((torch.full((1, 3), torch.nan), torch.tensor([0])), "finite"),
     ],
 )
-def test_wrong_input_is_refused(model: nn.Module, samples: Samples, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as error:
-        evaluate_accuracy(model, samples, **options)
-    assert re.search(message, str(error.value))
+def test_wrong_predictions_are_refused(predictions: tuple[Tensor, Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        evaluate_accuracy(Lookup(torch.eye(3)), numbered([0, 2], 3), predictions=predictions)
 
 
-def test_what_a_class_is_taken_for() -> None:
-    assert most_frequent_mistake(torch.tensor([1, 1, 1, 3, 3, 0, 1, 2]), 1) == (3, 25.0)
-    assert most_frequent_mistake(torch.tensor([4, 4]), 4)[1] == 0
-    assert most_frequent_mistake(torch.tensor([0, 0, 7, 5]), 9) == (0, 50.0)
+def test_most_frequent_error() -> None:
+    assert most_frequent_error(torch.tensor([1, 1, 1, 3, 3, 0, 1, 2]), 1) == (3, 25.0)
+    assert most_frequent_error(torch.tensor([4, 4]), 4)[1] == 0
+    assert most_frequent_error(torch.tensor([0, 0, 7, 5]), 9) == (0, 50.0)
 
 
 @pytest.mark.parametrize("classes", [1, 2, 12, 1000])
@@ -294,5 +239,5 @@ def test_real_photos() -> None:
     model = HandWritten(100)
     logits, labels = predict_logits(model, samples)
     told = nn.functional.one_hot(labels, 100).float()
-    assert evaluate_accuracy(model, samples, answers=(told, labels)).values["top1"] == 100
-    assert evaluate_accuracy(model, samples, answers=(logits, labels)).values["top1"] < 20
+    assert evaluate_accuracy(model, samples, predictions=(told, labels)).values["top1"] == 100
+    assert evaluate_accuracy(model, samples, predictions=(logits, labels)).values["top1"] < 20

@@ -8,14 +8,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import HandWritten
+from evaluation_data import noise, unchanged
 from scipy.optimize import linprog
 from torch import Tensor, nn
 
 import automix
 from automix.core.draws import step_generator
+from automix.core.errors import AutomixError
 from automix.data import ImageSet
 from automix.data.datasets import open_dataset
-from automix.evaluation.attacks import Example, draw_examples, evaluate_attacks, fgsm, pgd, pixel_gradient
+from automix.evaluation.adversarial import fgsm, pgd, pixel_gradient
+from automix.evaluation.attacks import Example, draw_examples, evaluate_attacks
 from automix.evaluation.samples import Samples
 from automix.runs.classifier import Card, WithNormalization
 
@@ -111,7 +114,7 @@ def test_pixels_without_gradient_stay() -> None:
 
 
 @pytest.mark.parametrize("bias", [0.02, 0.05, 0.1])
-def test_a_linear_models_answer_flips_at_margin_over_l1_norm(bias: float) -> None:
+def test_a_linear_models_prediction_flips_at_margin_over_l1_norm(bias: float) -> None:
     weight, x, y = random_weight(), pixels(20, low=0.4, high=0.6), torch.zeros(1, dtype=torch.int64)
     weight -= weight.mean()  # so that gray says nothing, and the margin is about the bias
     l1 = weight.abs().sum()
@@ -231,19 +234,13 @@ def test_attacks_work_where_gradients_are_off(around: Callable[[], Any]) -> None
 def test_model_images_and_random_numbers_are_left_alone() -> None:
     model = HandWritten().train()
     model.body.eval()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    modes = [module.training for module in model.modules()]
     x, y = pixels(4, 16).float(), torch.arange(4)
-    kept, state = x.clone(), torch.get_rng_state()
-    fgsm(model, x, y)
-    pgd(model, x, y)
-    evaluate_attacks(model, noise(6))
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert [module.training for module in model.modules()] == modes
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    kept = x.clone()
+    with unchanged(model):
+        fgsm(model, x, y)
+        pgd(model, x, y)
     assert torch.equal(x, kept)
     assert not x.requires_grad
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def detached(x: Tensor) -> Tensor:
@@ -263,31 +260,26 @@ def in_whole_numbers(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("trainable", [True, False])
 def test_a_model_without_a_gradient_is_refused(function: Callable[[Tensor], Tensor], trainable: bool) -> None:
     model = nn.Sequential(Of(function), nn.Linear(2, 2)).requires_grad_(trainable)
-    for attack in (lambda: fgsm(model, *images()), lambda: evaluate_attacks(model, gray([10, 200], [0, 1]))):
-        with pytest.raises(ValueError, match=r"^the model's answers have no gradient .* differentiable") as error:
-            attack()
-        assert "\n" not in str(error.value)
+    with pytest.raises(AutomixError, match=r"differentiable.*no gradient"):
+        fgsm(model, *images())
+    with pytest.raises(AutomixError, match=r"differentiable.*no gradient"):
+        evaluate_attacks(model, gray([10, 200], [0, 1]))
 
 
 def images() -> tuple[Tensor, Tensor]:
     return pixels(2, 4).float(), torch.tensor([0, 1])
 
 
-def noise(count: int, classes: int = 5) -> Samples:
-    drawn = torch.randint(256, (count, 3, 16, 16), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
-    return Samples(ImageSet(drawn, torch.arange(count) % classes, tuple("abcde"[:classes])), 16)
-
-
 def test_a_gradient_that_is_not_finite_is_refused() -> None:
     model = Of(lambda mean: mean.sqrt())  # infinitely steep where everything is black
-    with pytest.raises(ValueError, match="not finite for 1 of 2 images: accepted is a model with finite answers"):
+    with pytest.raises(AutomixError, match=r"finite gradients.*1 of 2 images"):
         evaluate_attacks(model, gray([0, 200], [0, 1]))
 
 
 def test_a_model_of_inference_mode_is_refused() -> None:
     with torch.inference_mode():
         model = TwoClasses(torch.ones(3, 4, 4))
-    with pytest.raises(ValueError, match=r"^the model was built under torch.inference_mode: accepted is one built out"):
+    with pytest.raises(AutomixError, match=r"inference_mode"):
         fgsm(model, *images())
 
 
@@ -315,7 +307,7 @@ def test_errors_by_hand_over_all_images() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [4, 10])
-def test_what_the_model_is_asked_are_the_functions_images(batch_size: int) -> None:
+def test_errors_are_those_on_the_images_of_fgsm_and_pgd(batch_size: int) -> None:
     asked: list[Tensor] = []
 
     class Asked(TwoClasses):
@@ -324,7 +316,7 @@ def test_what_the_model_is_asked_are_the_functions_images(batch_size: int) -> No
                 asked.append(x)
             return super().forward(x)
 
-    model, samples = Asked(random_weight(16).float()), noise(10, classes=2)
+    model, samples = Asked(random_weight(16).float()), noise(10, num_classes=2)
     x, y = next(samples.batches(10))
     # Two steps of a quarter: too few to forget where they started.
     expected = (x, fgsm(model, x, y, 0.02), pgd(model, x, y, 0.02, 0.005, 2, step_generator(7, 0, stream="pgd")))
@@ -334,19 +326,7 @@ def test_what_the_model_is_asked_are_the_functions_images(batch_size: int) -> No
         assert value == pytest.approx(100 * (model(images).argmax(dim=1) != y).float().mean().item())
 
 
-def test_progress_counts_the_batches() -> None:
-    seen = []
-
-    def track(items: Any, total: int, what: str) -> Any:
-        for number, item in enumerate(items, start=1):
-            seen.append((number, total, what))
-            yield item
-
-    evaluate_attacks(brightness(), gray([10] * 5, [0] * 5), batch_size=2, steps=1, track=track)
-    assert seen == [(1, 3, "attacks"), (2, 3, "attacks"), (3, 3, "attacks")]
-
-
-def test_a_gradient_of_zero_is_told() -> None:
+def test_a_note_warns_of_gradients_of_zero() -> None:
     saturated = evaluate_attacks(brightness(factor=1e4), gray([10, 20, 126, 127], [0, 0, 0, 0]))
     assert saturated.values == {"clean_error": 0, "fgsm_error": 50, "pgd_error": 50}
     assert "the gradient is zero for 50 % of the images" in saturated.notes[1]
@@ -355,7 +335,7 @@ def test_a_gradient_of_zero_is_told() -> None:
     assert flat.values["fgsm_error"] == 0
 
 
-def test_twenty_steps_that_do_less_than_one_are_told() -> None:
+def test_a_note_warns_if_pgd_does_less_than_fgsm() -> None:
     """The way up ends on a small hill at 2 levels; what counts lies beyond 7, where one large step lands."""
 
     def hill_before_the_mountain(mean: Tensor) -> Tensor:
@@ -381,37 +361,23 @@ def test_the_picture_shows_the_first_image_of_each_class() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x, y: fgsm(brightness(), 2 * x - 1, y), "normalized inside the model"),
-        (lambda x, y: pgd(brightness(), x + 0.5, y), "accepted are pixels in [0, 1]"),
-        (lambda x, y: pgd(brightness(), x * float("nan"), y), "accepted are pixels in [0, 1]"),
-        (lambda x, y: fgsm(brightness(), x[0], y), "x must be images (N, C, H, W)"),
-        (lambda x, y: fgsm(brightness(), x, F.one_hot(y)), "accepted are class indices (2,)"),
-        (lambda x, y: fgsm(brightness(), x, y + 1), "for num_classes=2, got 2"),
-        (lambda x, y: fgsm(brightness(), x, y, eps=8), "eps=8: accepted is a number from 0 to 1 on the scale of pix"),
-        (lambda x, y: pgd(brightness(), x, y, eps=-0.1), "eps=-0.1: accepted is a number from 0 to 1"),
-        (lambda x, y: pgd(brightness(), x, y, steps=0), "steps must be an integer >= 1"),
-        (lambda x, y: pgd(brightness(), x, y, step=-1), "step=-1: accepted is a number >= 0"),
-        (lambda x, y: evaluate_attacks(brightness(), gray([1], [0]), eps=8), "eps=8: accepted is a number from 0 to 1"),
-        (
-            lambda x, y: evaluate_attacks(brightness(), gray([1], [0]), steps=0),
-            "steps must be an integer >= 1",
-        ),
-        (
-            lambda x, y: evaluate_attacks(brightness(), gray([1], [0]), batch_size=0),
-            "batch_size must be an integer >= 1",
-        ),
-        (lambda x, y: evaluate_attacks(brightness(), gray([], [])), "no images: accepted are samples of one or more"),
-        (
-            lambda x, y: evaluate_attacks(HandWritten(4), noise(5)),
-            "gives 4 numbers, the data has 5 classes: accepted are equals",
-        ),
+        (lambda x, y: fgsm(brightness(), 2 * x - 1, y), r"^x.*\[0, 1\]"),
+        (lambda x, y: pgd(brightness(), x + 0.5, y), r"^x.*\[0, 1\]"),
+        (lambda x, y: pgd(brightness(), x * float("nan"), y), r"^x.*\[0, 1\]"),
+        (lambda x, y: fgsm(brightness(), x[0], y), r"^x.*\(N, C, H, W\)"),
+        (lambda x, y: fgsm(brightness(), x, F.one_hot(y)), r"^y.*\(2,\)"),
+        (lambda x, y: fgsm(brightness(), x, y + 1), "2.*0.*1"),
+        (lambda x, y: fgsm(brightness(), x, y, eps=8), "^eps.*0.*1"),
+        (lambda x, y: pgd(brightness(), x, y, eps=-0.1), "^eps.*0.*1"),
+        (lambda x, y: pgd(brightness(), x, y, steps=0), "^steps.*1"),
+        (lambda x, y: pgd(brightness(), x, y, step=-1), "^step.*0.*1"),
+        (lambda x, y: evaluate_attacks(brightness(), gray([1], [0]), eps=8), "^eps.*0.*1"),
+        (lambda x, y: evaluate_attacks(brightness(), gray([1], [0]), steps=0), "^steps.*1"),
     ],
 )
 def test_wrong_input_is_refused(call: Callable[[Tensor, Tensor], Any], message: str) -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=message):
         call(*images())
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")

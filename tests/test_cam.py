@@ -7,25 +7,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import HandWritten
+from evaluation_data import ByColor, squares, unchanged
 from PIL import Image
 from torch import Tensor, nn
 
 import automix
-from automix.data.image_set import ImageSet
+from automix.core.errors import AutomixError
 from automix.evaluation import cam_panels as panels
-from automix.evaluation.cam import (
-    METHODS,
-    _as_map,
-    cam,
-    cam_and_logits,
-    class_maps,
-    grad_cam,
-    grad_cam_and_logits,
-    overlay,
-    resize_maps,
-)
-from automix.evaluation.cam_panels import Tile, cam_panels, tile_grid
-from automix.evaluation.samples import Samples
+from automix.evaluation.cam import NoCamError, cam, cam_and_logits
+from automix.evaluation.cam_panels import cam_panels
+from automix.evaluation.grad_cam import _as_map, grad_cam, grad_cam_and_logits
+from automix.evaluation.heatmaps import METHODS, class_maps, overlay, resize_maps
+from automix.evaluation.tiles import Tile, tile_grid
 from automix.networks.feature_tap import find_tap
 from automix.runs.classifier import Card, WithNormalization
 
@@ -154,12 +147,8 @@ NO_CAM = {
 
 @pytest.mark.parametrize("kind", NO_CAM)
 def test_networks_without_pooling_and_linear_layer_are_refused_in_one_line(kind: str) -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(NoCamError, match=r"global average pooling and one linear layer.*grad_cam"):
         cam(trained_a_little(NO_CAM[kind]()), images(), CLASSES)
-    message = str(error.value)
-    assert message.startswith("no CAM for this network (")
-    assert "accepted are networks that end in global average pooling and one linear layer" in message
-    assert "\n" not in message
 
 
 # --- Grad-CAM
@@ -209,22 +198,18 @@ def test_every_stage_gives_maps_in_timms_order(family: str) -> None:
 @pytest.mark.parametrize(
     ("make", "layer", "message"),
     [
-        (NO_CAM["class token"], 4, "layer=4: the class does not depend on its map; accepted is an earlier layer"),
-        (HandWritten, "unused", "layer='unused' runs 0 times: accepted is a layer that runs once"),
-        (HandWritten, "head", "layer='head' gives (3, 5): accepted is a layer with a map (N, C, h, w), or with one"),
-        (HandWritten, "tail", "layer='tail': no such submodule; accepted are for instance 'stem'"),
-        (HandWritten, 4, "layer=4: HandWritten does not describe its stages; accepted is the name of a submodule"),
-        (WITH_CAM["wide_resnet"], 4, "layer=4: accepted for WideResNet are 1 to 3, or a submodule's name"),
-        (WITH_CAM["resnet"], 0, "layer=0: accepted for ResNet are 1 to 4, or a submodule's name"),
+        (NO_CAM["class token"], 4, "layer.*4.*earlier"),
+        (HandWritten, "unused", "layer.*once.*'unused'.*0 times"),
+        (HandWritten, "head", r"layer.*\(N, C, h, w\).*'head'.*\(3, 5\)"),
+        (HandWritten, "tail", "layer.*'?tail'?"),
+        (HandWritten, 4, "layer.*4"),
+        (WITH_CAM["wide_resnet"], 4, "layer.*4"),
+        (WITH_CAM["resnet"], 0, "layer.*0"),
     ],
 )
-def test_layers_without_a_map_are_refused_in_one_line(
-    make: Callable[[], nn.Module], layer: int | str, message: str
-) -> None:
-    with pytest.raises(ValueError) as error:
+def test_layers_without_a_map_are_refused(make: Callable[[], nn.Module], layer: int | str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         grad_cam(make().eval(), images(), CLASSES, layer)
-    assert str(error.value).startswith(message)
-    assert "\n" not in str(error.value)
 
 
 # --- both
@@ -235,12 +220,11 @@ def by_method(method: str, model: nn.Module, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_nothing_of_the_model_is_touched(method: str) -> None:
+def test_gradients_may_be_off_and_the_model_stays_as_it_is(method: str) -> None:
     model = trained_a_little(HandWritten()).train()
     model.stem.eval()
-    expected = by_method(method, model, images())
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    random_state = torch.get_rng_state()
+    with unchanged(model):
+        expected = by_method(method, model, images())
     model.requires_grad_(False)
     with torch.no_grad():
         torch.testing.assert_close(by_method(method, model, images()), expected)
@@ -248,13 +232,6 @@ def test_nothing_of_the_model_is_touched(method: str) -> None:
         torch.testing.assert_close(by_method(method, model, images()), expected)
     model.requires_grad_(True)
     assert not by_method(method, model, images().requires_grad_()).requires_grad
-    assert model.training
-    assert model.body.training
-    assert not model.stem.training
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert not any(module._forward_hooks for module in model.modules())
-    assert torch.equal(torch.get_rng_state(), random_state)
 
 
 def card() -> Card:
@@ -286,17 +263,16 @@ def test_half_precision(method: str) -> None:
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        (torch.tensor([0, 1, 2]), "classes has shape (3,) and type torch.int64: accepted is int64 of shape (3, K)"),
-        (torch.zeros(2, 1).long(), "classes has shape (2, 1) and type torch.int64: accepted is int64 of shape (3, K)"),
-        (torch.zeros(3, 1), "classes has shape (3, 1) and type torch.float32: accepted is int64 of shape (3, K)"),
-        (torch.tensor([[0], [5], [1]]), "classes reaches outside the network's: accepted are 0 to 4"),
-        (torch.tensor([[0], [-1], [1]]), "classes reaches outside the network's: accepted are 0 to 4"),
+        (torch.tensor([0, 1, 2]), r"classes.*\(3, K\)"),
+        (torch.zeros(2, 1).long(), r"classes.*\(3, K\)"),
+        (torch.zeros(3, 1), "classes.*int64.*float32"),
+        (torch.tensor([[0], [5], [1]]), r"classes.*\[0, 4\].*5"),
+        (torch.tensor([[0], [-1], [1]]), r"classes.*\[0, 4\].*-1"),
     ],
 )
 def test_wrong_classes_are_refused(method: str, classes: Tensor, message: str) -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(AutomixError, match=message):
         class_maps(HandWritten().eval(), images(), classes, method, "body")
-    assert str(error.value) == message
 
 
 # --- maps to look at
@@ -320,7 +296,7 @@ def test_maps_of_the_right_size_keep_their_order() -> None:
 
 
 def test_maps_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^the network's maps are not finite: accepted is a network that gives"):
+    with pytest.raises(AutomixError, match="finite"):
         resize_maps(torch.tensor([[[0.0, float("nan")]]]), (4, 4))
 
 
@@ -331,27 +307,6 @@ def test_low_is_blue_and_high_is_red() -> None:
 
 
 # --- the panel of mixed samples
-
-
-class ByColor(nn.Module):
-    """Red, green and blue are the classes; the map of a class is its color."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.see = nn.Identity()
-        self.head = nn.Linear(3, 3, bias=False)
-        nn.init.eye_(self.head.weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.see(x).mean(dim=(2, 3)))
-
-
-def colored(count: int = 6, size: int = 16) -> Samples:
-    """Squares in the color of their class, in turns."""
-    labels = torch.arange(count) % 3
-    pixels = torch.zeros(count, 3, size, size, dtype=torch.uint8)
-    pixels[torch.arange(count), labels, 2:9, 3:8] = 255
-    return Samples(ImageSet(pixels, labels, ("red", "green", "blue")), size)
 
 
 def halves(x: Tensor, y: Tensor, lam: float, index: Tensor) -> Tensor:
@@ -372,7 +327,7 @@ def test_the_panel_shows_pairs_and_names_the_top_2(monkeypatch: pytest.MonkeyPat
         calls.append((x, y, lam, index))
         return halves(x, y, lam, index)
 
-    picture = cam_panels(ByColor(), colored(4), {"halves": spying}, lam=0.75, count=2)
+    picture = cam_panels(ByColor(), squares(4), {"halves": spying}, lam=0.75, count=2)
     ((x, y, lam, index),) = calls
     assert (float(x.min()), float(x.max()), lam) == (0, 1, 0.75)
     assert index.tolist() == [2, 3, 0, 1]
@@ -384,20 +339,19 @@ def test_the_panel_shows_pairs_and_names_the_top_2(monkeypatch: pytest.MonkeyPat
     top = [[tile.caption.split(" % ")[1] for tile in row] for row in rows[1::3]]
     assert top == [["red", "blue", "red"], ["green", "red", "green"]]
     assert [row[2].caption.split(" % ")[1] for row in rows[2::3]] == ["blue", "red"]
-    assert [row[2].color for row in rows[2::3]] == [panels.YES] * 2  # in the mixed sample, not in the image alone
-    assert [row[0].color for row in rows[2::3]] == [panels.NO] * 2
+    assert [row[2].color for row in rows[2::3]] == [panels.CORRECT] * 2  # in the mixed sample, not in the image alone
+    assert [row[0].color for row in rows[2::3]] == [panels.WRONG] * 2
     assert picture.width > 3 * 144
     assert picture.height > 6 * 144
 
 
-def test_mixers_that_give_no_images_are_refused() -> None:
-    with pytest.raises(ValueError) as error:
-        cam_panels(ByColor(), colored(), {"odd": lambda x, y, lam, index: x[:1]})
-    assert str(error.value) == "mixer 'odd' gives (1, 3, 16, 16): accepted are images of shape (6, 3, 16, 16)"
-    with pytest.raises(ValueError, match=r"^1 images of 3 classes: accepted are 2 or more of both, to make pairs$"):
-        cam_panels(ByColor(), colored(1), {})
-    with pytest.raises(ValueError, match=r"^lam=1.5: accepted"):
-        cam_panels(ByColor(), colored(), {}, lam=1.5)
+def test_wrong_panels_are_refused() -> None:
+    with pytest.raises(AutomixError, match=r"mixer 'odd'.*\(6, 3, 16, 16\).*\(1, 3, 16, 16\)"):
+        cam_panels(ByColor(), squares(), {"odd": lambda x, y, lam, index: x[:1]})
+    with pytest.raises(AutomixError, match=r"samples.*at least 2 images and 2 classes.*1"):
+        cam_panels(ByColor(), squares(1), {})
+    with pytest.raises(ValueError, match=r"^lam.*0.*1"):
+        cam_panels(ByColor(), squares(), {}, lam=1.5)
 
 
 def test_captions_that_are_too_long_are_shortened() -> None:

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from automix.core.errors import AutomixError
 from automix.data import draw_shapes
 from automix.evaluation.corruptions import BENCHMARK, EXTRA, NAMES, corrupt
 from automix.evaluation.corruptions.apply import CORRUPTIONS
@@ -123,13 +124,13 @@ def test_every_image_draws_its_own(name: str) -> None:
 
 def test_wrong_input_is_refused() -> None:
     images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
-    with pytest.raises(ValueError, match=r"corruption 'gausian_noise'; did you mean 'gaussian_noise'\?"):
+    with pytest.raises(ValueError, match=r"^corruption.*gausian_noise.*gaussian_noise"):
         corrupt(images, "gausian_noise", 1, generator=seeded())
     for severity in (-1, 6, 1.5, True, "2"):
-        with pytest.raises(ValueError, match=r"^severity=.*: accepted are whole numbers 0 to 5$"):
+        with pytest.raises(AutomixError, match=r"^severity.*\[0, 5\]"):
             corrupt(images, "snow", severity, generator=seeded())  # type: ignore[arg-type]
     for wrong in (images.float(), images[0], images[:, :1], images[..., :7]):
-        with pytest.raises(ValueError, match=r"accepted is uint8 of shape \(N, 3, H, W\), 8 px or more$"):
+        with pytest.raises(AutomixError, match=r"^images.*uint8.*\(N, 3, H, W\).*8 px"):
             corrupt(wrong, "snow", 1, generator=seeded())
 
 

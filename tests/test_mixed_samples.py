@@ -7,15 +7,17 @@ from typing import Any, cast
 import pytest
 import torch
 from conftest import HandWritten
+from evaluation_data import noise, unchanged
 from PIL import Image
 from torch import Tensor, nn
 
 import automix
+from automix.core.errors import AutomixError
 from automix.core.normalization import denormalize, normalize
 from automix.data import ImageSet
 from automix.data.datasets import open_dataset
-from automix.evaluation.mixed import LAMS, Curve, draw_curves, evaluate_mixed, mixed_curves
-from automix.evaluation.mixers import Mixer, method_mixer, task_mixer
+from automix.evaluation.mixed import LAMS, Curve, draw_curves, evaluate_mixed
+from automix.evaluation.mixers import Mixer, method_mixer, mixes_pairs, task_mixer
 from automix.evaluation.samples import Samples
 from automix.runs.classifier import Card, WithNormalization
 
@@ -31,7 +33,7 @@ NEED_A_NETWORK = {
     "supermix",
     "transmix",
 }
-ONE_IMAGE = {"vanilla", "augmix", "pixmix"}  # nobody is paired
+ONE_IMAGE = {"vanilla", "augmix", "pixmix"}
 
 
 class Colors(nn.Module):
@@ -54,11 +56,6 @@ def colors(labels: list[int]) -> Samples:
     return Samples(ImageSet(images, torch.tensor(labels), ("red", "green", "blue")), 4)
 
 
-def noise(count: int, classes: int = 5) -> Samples:
-    drawn = torch.randint(256, (count, 3, 16, 16), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
-    return Samples(ImageSet(drawn, torch.arange(count) % classes, tuple("abcde"[:classes])), 16)
-
-
 class Recorder:
     """Mixup, and a memory of what it was asked for."""
 
@@ -78,9 +75,9 @@ class Recorder:
 # --- what is counted -------------------------------------------------------------------------------------------------
 
 
-def test_colors_by_hand() -> None:
+def test_accuracies_of_colors_by_hand() -> None:
     mix, samples = Recorder(), colors([0, 1, 2] * 5)
-    curve = mixed_curves(Colors(), samples, {"mixup": mix}, lams=(0, 0.3, 0.5, 1), batch_size=6)["mixup"]
+    curve = evaluate_mixed(Colors(), samples, {"mixup": mix}, lams=(0, 0.3, 0.5, 1), batch_size=6).curves["mixup"]
     pairs = [pair for pair in mix.pairs(0.5) if pair[0] != pair[1]]
     assert curve.pairs == len(pairs) < 15  # 15 images in 3 batches: some pairs are of one class
     assert curve.top1 == (100, 100, 100, 100)
@@ -92,20 +89,20 @@ def test_colors_by_hand() -> None:
     assert 0 < at_1 < 1
 
 
-def test_a_mixer_that_shows_a_stranger_is_wrong_everywhere() -> None:
+def test_a_mixer_that_shows_a_third_class_is_always_wrong() -> None:
     def third_color(pixels: Tensor, labels: Tensor, lam: float, index: Tensor) -> Tensor:
         shown = torch.zeros_like(pixels)
         shown[torch.arange(len(labels)), (3 - labels - labels[index]) % 3] = 1
         return shown
 
-    curve = mixed_curves(Colors(), colors([0, 1, 2] * 2), {"stranger": third_color}, lams=[0.5])["stranger"]
+    curve = evaluate_mixed(Colors(), colors([0, 1, 2] * 2), {"stranger": third_color}, lams=[0.5]).curves["stranger"]
     assert (curve.top1, curve.top2) == ((0,), (0,))
 
 
 @pytest.mark.parametrize("batch_size", [4, 7, 100])
 def test_the_counts_are_those_of_pythons_sets(batch_size: int) -> None:
     model, mix = HandWritten().eval(), Recorder()
-    curve = mixed_curves(model, noise(40), {"mixup": mix}, lams=(0.2, 0.6), batch_size=batch_size)["mixup"]
+    curve = evaluate_mixed(model, noise(40), {"mixup": mix}, lams=(0.2, 0.6), batch_size=batch_size).curves["mixup"]
     for place, lam in enumerate((0.2, 0.6)):
         top1, top2 = [], []
         for pixels, labels, asked, index in mix.calls:
@@ -130,11 +127,11 @@ def test_values_are_means_over_the_lams_in_between() -> None:
     assert found.values["mixup_top2"] == found.values["mixup_top2_at_0.5"] == 100  # without the guesses at 0 and 1
     assert found.values["clean_top1"] == 100
     assert 0 < found.values["clean_top2"] < 100
-    curve = mixed_curves(Colors(), samples, {"m": method_mixer("mixup")})["m"]
+    curve = evaluate_mixed(Colors(), samples, {"m": method_mixer("mixup")}).curves["m"]
     assert curve.lams == LAMS == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     assert found.notes == (f"{curve.pairs} pairs of two classes; {15 - curve.pairs} pairs of one class are left out",)
     assert "mixup_top2_at_0.5" not in evaluate_mixed(Colors(), samples, mixers, lams=[0.4]).values
-    assert Curve((0, 0.1, 0.9, 1), (1, 2, 4, 9), (0, 0, 0, 0), 1).between((1, 2, 4, 9)) == 3
+    assert Curve((0, 0.1, 0.9, 1), (1, 2, 4, 9), (0, 0, 0, 0), 1).mean_between((1, 2, 4, 9)) == 3
 
 
 # --- the pairs -------------------------------------------------------------------------------------------------------
@@ -143,7 +140,9 @@ def test_values_are_means_over_the_lams_in_between() -> None:
 def test_pairs_are_the_same_for_every_mixer_and_lam_and_from_the_seed() -> None:
     def recorded(seed: int) -> list[list[tuple[Tensor, Tensor, float, Tensor]]]:
         one, other = Recorder(), Recorder()
-        mixed_curves(Colors(), colors([0, 1, 2] * 7), {"a": one, "b": other}, lams=(0.2, 0.7), seed=seed, batch_size=8)
+        evaluate_mixed(
+            Colors(), colors([0, 1, 2] * 7), {"a": one, "b": other}, lams=(0.2, 0.7), seed=seed, batch_size=8
+        )
         return [[call for call in mix.calls if call[2] == lam] for mix in (one, other) for lam in (0.2, 0.7)]
 
     first, *others = recorded(0) + recorded(0)
@@ -158,7 +157,7 @@ def test_pairs_are_the_same_for_every_mixer_and_lam_and_from_the_seed() -> None:
 
 def test_every_image_is_mixed_once_and_with_another() -> None:
     mix = Recorder()
-    mixed_curves(Colors(), colors([0] * 4 + [1] * 8 + [2] * 9), {"mixup": mix}, lams=[0.5], batch_size=8)
+    evaluate_mixed(Colors(), colors([0] * 4 + [1] * 8 + [2] * 9), {"mixup": mix}, lams=[0.5], batch_size=8)
     first = torch.cat([pixels.sum(dim=1)[:, 0, 0] * 255 for pixels, *_ in mix.calls])
     assert sorted(first.round().int().tolist()) == list(range(21))
     for _, labels, _, index in mix.calls:
@@ -167,9 +166,8 @@ def test_every_image_is_mixed_once_and_with_another() -> None:
 
 
 def test_a_set_that_is_sorted_by_class_has_pairs_of_two_classes() -> None:
-    curve = mixed_curves(Colors(), colors([0] * 20 + [1] * 20 + [2] * 20), {"m": method_mixer("mixup")}, batch_size=20)[
-        "m"
-    ]
+    samples = colors([0] * 20 + [1] * 20 + [2] * 20)
+    curve = evaluate_mixed(Colors(), samples, {"m": method_mixer("mixup")}, batch_size=20).curves["m"]
     assert 30 < curve.pairs < 55  # about two thirds
 
 
@@ -184,7 +182,7 @@ def test_sets_that_are_read_image_by_image_have_the_same_pairs() -> None:
             return samples.source.read(index)
 
     streamed = Samples(cast(Any, Streamed()), 4)
-    assert mixed_curves(Colors(), streamed, mixers) == mixed_curves(Colors(), samples, mixers)
+    assert evaluate_mixed(Colors(), streamed, mixers).curves == evaluate_mixed(Colors(), samples, mixers).curves
 
 
 # --- mixers ----------------------------------------------------------------------------------------------------------
@@ -193,10 +191,8 @@ def test_sets_that_are_read_image_by_image_have_the_same_pairs() -> None:
 @pytest.mark.parametrize("name", automix.methods())
 def test_every_method_has_a_mixer_or_says_that_it_needs_a_network(name: str) -> None:
     if name in NEED_A_NETWORK:
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(AutomixError, match=f"{name}.*network.*task_mixer"):
             method_mixer(name)
-        expected = f"method {name!r} needs a network: accepted is task_mixer with a task that has one"
-        assert str(error.value) == expected
         return
     mix = method_mixer(name)
     samples = noise(10)
@@ -248,7 +244,7 @@ def test_options_are_the_methods() -> None:
     pixels, labels = next(noise(8).batches(8))
     coarse, fine = (method_mixer("gridmix", grid=grid)(pixels, labels, 0.5, torch.arange(8).roll(1)) for grid in (2, 8))
     assert not torch.equal(coarse, fine)
-    with pytest.raises(ValueError, match=r"^gridmix has no option 'gird'.*alpha, grid"):
+    with pytest.raises(ValueError, match=r"gird.*grid"):
         method_mixer("gridmix", gird=2)
 
 
@@ -270,7 +266,7 @@ def test_the_mixer_of_a_task_is_its_mix_on_normalized_images(lam: float) -> None
 
 
 @pytest.mark.parametrize("name", ["puzzlemix", "supermix"])
-def test_tasks_that_look_through_gradients_can_be_mixers(name: str) -> None:
+def test_tasks_that_need_gradients_can_be_mixers(name: str) -> None:
     task = automix.create_task(name, HandWritten())
     found = evaluate_mixed(HandWritten(), noise(12), {name: task_mixer(task, MEAN, STD)}, lams=[0.5])
     assert 0 <= found.values[f"{name}_top2"] <= 100
@@ -278,44 +274,40 @@ def test_tasks_that_look_through_gradients_can_be_mixers(name: str) -> None:
 
 def test_more_than_two_images_are_refused() -> None:
     mix = task_mixer(automix.create_task("comixup", HandWritten()), MEAN, STD)
-    with pytest.raises(ValueError, match="mixes more than two images: accepted are methods that mix pairs"):
+    with pytest.raises(AutomixError, match=r"pairs.*more than two"):
         evaluate_mixed(HandWritten(), noise(12), {"comixup": mix})
 
 
-def test_model_task_and_random_numbers_are_left_alone() -> None:
-    model, task = HandWritten().train(), automix_task().train()
-    model.body.eval()
-    both = nn.ModuleList([model, task])
-    before = {name: torch.as_tensor(value).clone() for name, value in both.state_dict().items()}
-    modes = [module.training for module in both.modules()]
-    state = torch.get_rng_state()
-    mixers = {
-        "automix": task_mixer(task, MEAN, STD),
-        "cutmix": method_mixer("cutmix"),
-        "augmix": method_mixer("augmix"),
-    }
-    first = evaluate_mixed(model, noise(20), mixers).values
-    assert all(torch.equal(torch.as_tensor(value), before[name]) for name, value in both.state_dict().items())
-    assert [module.training for module in both.modules()] == modes
-    assert all(parameter.grad is None for parameter in both.parameters())
-    assert torch.equal(torch.get_rng_state(), state)
-    assert evaluate_mixed(model, noise(20), mixers).values == first
+def test_task_and_random_numbers_are_left_alone() -> None:
+    model, task = HandWritten(), automix_task().train()
+    mixers = {"automix": task_mixer(task, MEAN, STD), "cutmix": method_mixer("cutmix")}
+    with unchanged(task):
+        first = evaluate_mixed(model, noise(20), mixers).values
+    assert all(0 <= value <= 100 for value in first.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mixup", True),
+        ("cutmix", True),
+        ("manifoldmix", True),
+        ("puzzlemix", True),
+        ("supermix", True),
+        ("vanilla", False),
+        ("augmix", False),
+        ("pixmix", False),
+        ("comixup", False),
+    ],
+)
+def test_which_methods_mix_pairs(name: str, expected: bool) -> None:
+    task = automix.create_task(name, HandWritten(2), **({"layers": ("stem",)} if name == "manifoldmix" else {}))
+    x, _ = next(noise(4).batches(4))
+    with unchanged(task):
+        assert mixes_pairs(task, x) is expected
 
 
 # --- the rest --------------------------------------------------------------------------------------------------------
-
-
-def test_progress_counts_what_is_mixed() -> None:
-    seen: list[tuple[int, str]] = []
-
-    def track(items: Any, total: int, what: str) -> Any:
-        for item in items:
-            seen.append((total, what))
-            yield item
-
-    mixers = {"mixup": method_mixer("mixup"), "vanilla": method_mixer("vanilla")}
-    evaluate_mixed(Colors(), colors([0, 1, 2] * 3), mixers, lams=(0, 0.5, 1), batch_size=4, track=track)
-    assert seen == [(18, "mixed samples")] * 18
 
 
 def test_the_picture_has_room_for_many_mixers() -> None:
@@ -334,31 +326,24 @@ def mixup_with(**options: Any) -> Callable[[], Any]:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (mixup_with(mixers={}), "no mixers: accepted are one or more by name"),
-        (mixup_with(lams=[0.5, 1.2]), "lams=(0.5, 1.2): accepted are numbers from 0 to 1, at least one of them in bet"),
-        (mixup_with(lams=[-0.1, 0.5]), "lams=(-0.1, 0.5): accepted are numbers from 0 to 1"),
-        (mixup_with(lams=[float("nan"), 0.5]), "accepted are numbers from 0 to 1"),
-        (mixup_with(lams=[0, 1]), "lams=(0, 1): accepted are numbers from 0 to 1, at least one of them in between"),
-        (mixup_with(lams=[]), "lams=(): accepted are numbers from 0 to 1, at least one of them in between"),
-        (mixup_with(batch_size=1), "batch_size must be an integer >= 2"),
-        (mixup_with(samples=colors([1])), "1 images of 3 classes: accepted are two or more of two classes or more"),
-        (mixup_with(samples=noise(4, 1)), "4 images of 1 classes: accepted are two or more of two classes or more"),
-        (mixup_with(samples=colors([1, 1, 1])), "all images are of one class: accepted are samples of two classes"),
-        (mixup_with(samples=noise(8)), "the model gives 3 numbers, the data has 5 classes: accepted are equals"),
-        (
-            mixup_with(mixers={"half": lambda x, y, lam, index: x[:1]}),
-            "mixer 'half' gives pixels (1, 3, 4, 4): accepte",
-        ),
-        (lambda: method_mixer("cutmx"), "method 'cutmx'"),
-        (lambda: method_mixer("cutmx"), "did you mean 'cutmix'?"),
-        (lambda: task_mixer(automix_task(), MEAN, [0.2, 0.0, 0.3]), "accepted are numbers > 0"),
+        (mixup_with(mixers={}), "^mixers.*at least 1"),
+        (mixup_with(lams=[0.5, 1.2]), r"^lams.*\[0, 1\].*1.2"),
+        (mixup_with(lams=[-0.1, 0.5]), r"^lams.*\[0, 1\].*-0.1"),
+        (mixup_with(lams=[float("nan"), 0.5]), r"^lams.*\[0, 1\].*nan"),
+        (mixup_with(lams=[0, 1]), r"^lams.*\(0, 1\)"),
+        (mixup_with(lams=[]), r"^lams.*\(0, 1\)"),
+        (mixup_with(batch_size=1), "^batch_size.*2"),
+        (mixup_with(samples=colors([1])), "^samples.*at least 2 images.*1"),
+        (mixup_with(samples=noise(4, 1)), "^samples.*at least 2 images and 2 classes.*1"),
+        (mixup_with(samples=colors([1, 1, 1])), "^samples.*at least 2 classes"),
+        (mixup_with(mixers={"half": lambda x, y, lam, index: x[:1]}), r"^mixer 'half'.*\(2, 3, 4, 4\)"),
+        (lambda: method_mixer("cutmx"), "^method.*cutmx.*cutmix"),
+        (lambda: task_mixer(automix_task(), MEAN, [0.2, 0.0, 0.3]), "^std.*> 0.*0"),
     ],
 )
 def test_wrong_input_is_refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=message):
         call()
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")

@@ -34,3 +34,24 @@ def topk_accuracy(logits: Tensor, labels: Tensor, k: int = 1) -> float:
         Percent of the samples whose label is among the `k` highest logits.
     """
     return 100 * topk_correct(logits, labels, (k,))[0].double().mean().item()
+
+
+def pair_correct(logits: Tensor, y_a: Tensor, y_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Compare the two highest logits of each mixed sample with its two labels.
+
+    Samples whose two labels are the same class are left out.
+
+    Args:
+        logits: Scores, ``(N, C)``.
+        y_a: Class indices of the images ``(N,)``.
+        y_b: Class indices of their partners ``(N,)``.
+
+    Returns:
+        Whether the highest logit is one of the two classes, and whether the two highest logits are both; bool, one
+        element for each sample of two classes.
+    """
+    labels = torch.stack([y_a, y_b], dim=1)
+    highest = logits.topk(2, dim=1).indices
+    hits = (highest.unsqueeze(2) == labels.unsqueeze(1)).any(dim=2)  # (N, 2)
+    two = y_a != y_b
+    return hits[two, 0], hits[two].all(dim=1)

@@ -1,16 +1,14 @@
-"""Accuracy on the test images: top-1, top-5, and the mean over classes.
+"""Accuracy on the test images: top-1, top-5 and the mean over classes.
 
 top1
-    The share of images whose label has the highest logit.
+    Percent of the images whose label has the highest logit.
 top5
-    The share of images whose label is among the five highest logits; among all of them where there are fewer than five
-    classes, which is then 100 by definition.
+    Percent of the images whose label is among the five highest logits. With five classes or fewer it is always 100.
 mean_class_accuracy
-    Top-1 of every class by itself, averaged over the classes that have images: classes count alike, however many images
-    they have (the mean per-class recall; scikit-learn's balanced accuracy). torchmetrics' macro average counts a class
-    without images as 0 where it is answered, and leaves it out otherwise.
+    Top-1 of each class, averaged over the classes that have images: the mean per-class recall, which scikit-learn
+    calls balanced accuracy. torchmetrics' macro average counts a class without images as 0 if it was ever predicted.
 
-One weight file, one number. What a paper reports of several runs is in protocol.py.
+The accuracy of several runs, as papers report it, is computed in `automix.runs.protocol`.
 """
 
 from functools import partial
@@ -20,31 +18,39 @@ from PIL import Image
 from torch import Tensor, nn
 
 from automix.core.accuracy import topk_accuracy
-from automix.evaluation.plots import BLUE, GRAY, as_image, new_figure
-from automix.evaluation.predictions import Predictions, answers_of
+from automix.evaluation.plots import BLUE, GRAY, as_image, new_figure, shorten
+from automix.evaluation.predictions import Predictions, predict_unless_given
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples
 
-SHOWN = 20  # classes in the picture
-LONGEST_NAME = 28  # characters of a class in the picture
+MAX_BARS = 20  # classes in the picture
+MAX_NAME = 28  # characters of a class name in the picture
 
 
 def evaluate_accuracy(
     model: nn.Module,
     samples: Samples,
     *,
-    answers: Predictions | None = None,
+    predictions: Predictions | None = None,
     batch_size: int = BATCH,
     track: Track = no_progress,
 ) -> EvaluationResult:
-    """Top-1, top-5 and mean per-class accuracy in percent; the picture shows the classes that are worst.
+    """Measure top-1, top-5 and mean per-class accuracy.
 
-    Where `predict_logits` has run already, its `answers` spare a second pass.
+    Args:
+        model: Classifier from pixels in [0, 1] to logits.
+        samples: Test images.
+        predictions: Result of `predict_logits` on the same images, to share one pass between evaluators.
+        batch_size: Images per forward pass.
+        track: Progress display, such as `progress_bar`.
+
+    Returns:
+        ``top1``, ``top5`` and ``mean_class_accuracy`` in percent; the picture shows the worst classes.
     """
-    logits, labels = answers_of(model, samples, answers, batch_size=batch_size, track=track)
-    answered = logits.argmax(dim=1)
-    by_class = per_class_accuracy(answered, labels, len(samples.classes))
+    logits, labels = predict_unless_given(predictions, model, samples, batch_size=batch_size, track=track)
+    predicted = logits.argmax(dim=1)
+    by_class = per_class_accuracy(predicted, labels, len(samples.classes))
     present = by_class[~by_class.isnan()]
     values = {
         "top1": topk_accuracy(logits, labels, 1),
@@ -55,56 +61,51 @@ def evaluate_accuracy(
     if len(samples.classes) <= 5:
         notes.append(f"top5 is 100 by definition: there are {len(samples.classes)} classes")
     if len(present) < len(by_class):
-        notes.append(f"{len(by_class) - len(present)} of {len(by_class)} classes have no images and count nowhere")
-    picture = partial(draw_worst_classes, answered, labels, samples.classes)
+        notes.append(f"{len(by_class) - len(present)} of {len(by_class)} classes have no images and do not count")
+    picture = partial(draw_worst_classes, predicted, labels, samples.classes)
     return EvaluationResult(values, {"accuracy-by-class": picture}, tuple(notes))
 
 
-def per_class_accuracy(answered: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Of each class the images that were given it, in percent, (C,) float64; NaN for a class without images."""
-    right = labels[answered == labels]
-    return 100 * torch.bincount(right, minlength=classes).double() / torch.bincount(labels, minlength=classes)
+def per_class_accuracy(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Percent of each class's images that were predicted as it, (C,) float64; NaN for a class without images."""
+    correct = labels[predicted == labels]
+    return 100 * torch.bincount(correct, minlength=num_classes).double() / torch.bincount(labels, minlength=num_classes)
 
 
-def most_frequent_mistake(answered: Tensor, label: int) -> tuple[int, float]:
-    """The wrong class that images of class `label` most often got, and their share in percent.
+def most_frequent_error(predicted: Tensor, label: int) -> tuple[int, float]:
+    """The wrong class that images of class `label` are most often predicted as, and their share in percent.
 
-    `answered` are the classes given to the images of that class. Where none is wrong, the share is 0.
+    `predicted` are the predictions for the images of that class. The share is 0 if none is wrong.
     """
-    counts = torch.bincount(answered, minlength=label + 1)
+    counts = torch.bincount(predicted, minlength=label + 1)
     counts[label] = 0
-    return int(counts.argmax()), 100 * int(counts.max()) / len(answered)
+    return int(counts.argmax()), 100 * int(counts.max()) / len(predicted)
 
 
-def draw_worst_classes(answered: Tensor, labels: Tensor, classes: tuple[str, ...]) -> Image.Image:
-    """The accuracy of the worst classes as bars, worst on top, and what they are most often taken for."""
-    by_class = per_class_accuracy(answered, labels, len(classes))
+def draw_worst_classes(predicted: Tensor, labels: Tensor, classes: tuple[str, ...]) -> Image.Image:
+    """Draw the accuracy of the worst classes as bars, with the class each is most often mistaken for."""
+    by_class = per_class_accuracy(predicted, labels, len(classes))
     present = int((~by_class.isnan()).sum())
-    worst = by_class.argsort(stable=True)[: min(SHOWN, present)].tolist()  # NaN comes last
+    worst = by_class.argsort(stable=True)[: min(MAX_BARS, present)].tolist()  # NaN comes last
     figure, axes = new_figure(9, 1.1 + 0.24 * len(worst))
     places = range(len(worst))
     axes.barh(places, by_class[worst].numpy(), color=BLUE)
     axes.axvline(by_class.nanmean().item(), color=GRAY, linestyle="--")
-    axes.set_yticks(places, [_short(classes[label]) for label in worst])
+    axes.set_yticks(places, [shorten(classes[label], MAX_NAME) for label in worst])
     axes.set(xlim=(0, 100), ylim=(len(worst) - 0.4, -0.6), xlabel="top-1 accuracy, % (dashed: mean of all classes)")
-    mistakes = axes.secondary_yaxis("right")
-    mistakes.set_yticks(places, [_mistake(answered[labels == label], label, classes) for label in worst])
-    mistakes.tick_params(length=0)
+    errors = axes.secondary_yaxis("right")
+    errors.set_yticks(places, [_describe_error(predicted[labels == label], label, classes) for label in worst])
+    errors.tick_params(length=0)
     heading = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom", "color": GRAY}
-    axes.annotate("most often taken for", (1, 1), (6, 3), ha="left", **heading)
+    axes.annotate("most often mistaken for", (1, 1), (6, 3), ha="left", **heading)
     axes.annotate("class", (0, 1), (-6, 3), ha="right", **heading)
-    for side in (axes.spines["top"], axes.spines["right"], mistakes.spines["right"]):
+    for side in (axes.spines["top"], axes.spines["right"], errors.spines["right"]):
         side.set_visible(False)
     some = f"the {len(worst)} worst of {present:,} classes" if len(worst) < present else f"all {present} classes"
     figure.suptitle(f"Accuracy by class, {some}", fontsize=11)
     return as_image(figure)
 
 
-def _mistake(answered: Tensor, label: int, classes: tuple[str, ...]) -> str:
-    wrong, share = most_frequent_mistake(answered, label)
-    return f"{share:.0f} %  {_short(classes[wrong])}" if share else "never wrong"
-
-
-def _short(name: str) -> str:
-    shown = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-    return shown.replace("$", r"\$")  # matplotlib would read a formula
+def _describe_error(predicted: Tensor, label: int, classes: tuple[str, ...]) -> str:
+    wrong, share = most_frequent_error(predicted, label)
+    return f"{share:.0f} %  {shorten(classes[wrong], MAX_NAME)}" if share else "never wrong"

@@ -1,61 +1,59 @@
-"""Efficiency: what the classifier costs, and what a training step of a method costs beside a plain one.
+"""Efficiency: what a classifier costs, and what a training step of a method costs beside a plain one.
 
-The columns of the paper's Table 9 (parameters and training time) and what else one pays:
+The columns of the paper's Table 9 (parameters and training time), and more:
 
 parameters_m
-    Parameters of the classifier, in millions. All that is left after training, whatever the method.
+    Parameters of the classifier, in millions. No method leaves more of them after training.
 extra_parameters_m
     Parameters that are trained besides, in millions: AutoMix's Mix Block. The paper's column is the sum of the two. The
-    momentum teacher is a copy that nobody trains and is not counted.
+    momentum teacher is a copy without training and does not count.
 gmacs
     Multiply-adds of a forward pass of one image, in 10^9, by torch's FlopCounterMode (convolutions, matrix products and
-    attention; nothing for activations, norms and pooling). Papers call this FLOPs; counted in full it is twice as many.
+    attention; not activations, norms and pooling). Papers call this FLOPs; counted in full it is twice as many.
 step_ratio
-    The time of a training step (loss, gradients, SGD with momentum, teacher) as a multiple of a plain step of the same
-    network on the same batch. They take turns in one process, so that a busy moment of the machine hits all; this is
-    the median over the rounds of the ratio within a round. Where a method mixes only up to some point of the training
-    (AutoMix does), it is the mean over a training: steps before and after that point by their shares. Reading images is
-    no part of it.
+    Time of a training step (loss, gradients, SGD with momentum, teacher) as a multiple of a plain step of the same
+    network on the same batch. Both take turns in one process, and the value is the median over the rounds of the ratio
+    within a round. If a method mixes only up to some point of the training (AutoMix does), it is the mean over a
+    training: steps before and after that point by their shares. Reading images is not part of it.
 memory_ratio
-    The peak memory of such training as a multiple of plain training's: the most bytes that the task, its optimizer, the
+    Peak memory of such training as a multiple of plain training's: the most bytes that the task, its optimizer, the
     batch and everything computed hold together at any moment of the first two steps. On CUDA by the allocator's count,
-    on the CPU by the allocations that torch's profiler records; neither sees what libraries allocate for themselves.
+    on the CPU by the allocations that torch's profiler records; neither includes what libraries allocate themselves.
 
 All of it on noise, on the model's device and in its type. A ratio depends on the network, the image size and the batch:
-on a small network a method looks dearer than on a large one.
+a method looks more expensive on a small network.
 """
 
-import copy
-import os
 import statistics
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch import nn
 
-from automix.core.draws import step_generator
 from automix.core.validation import check_whole
 from automix.evaluation.plots import BLUE, GRAY, as_image, new_figure
-from automix.evaluation.predictions import check_predictions
+from automix.evaluation.profiling import (
+    count_macs,
+    count_parameters,
+    extra_parameters,
+    new_task,
+    noise,
+    peak_memory,
+    ratios,
+    time_interleaved,
+    training_step,
+    two_steps,
+)
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
-from automix.methods import check_method, create_task
-from automix.networks.modes import eval_mode
+from automix.methods import check_method
 from automix.runs.classifier import WithNormalization
-from automix.tasks.task import Task
 
 PLAIN = "vanilla"
-WARM_UP = 2  # rounds that are not timed
-
-Step = Callable[[Tensor, Tensor], object]
 
 
 def evaluate_efficiency(
@@ -70,15 +68,27 @@ def evaluate_efficiency(
     seed: int = 0,
     track: Track = no_progress,
 ) -> EvaluationResult:
-    """The cost of `model`, and of training it by `method` as a multiple of training it plainly; `steps` are timed.
+    """Measure the cost of a classifier, and of training it by a method as a multiple of plain training.
 
-    Training happens on copies: the model stays as it is.
+    Args:
+        model: Classifier; training happens on copies of it.
+        num_classes: Its number of classes.
+        image_size: Side of the images in pixels.
+        method: Name of the method.
+        method_options: Options of the method.
+        batch_size: Images per training step.
+        steps: How many steps are timed.
+        seed: Seed of the noise, of new layers and of dropout.
+        track: Progress display, such as `progress_bar`.
+
+    Returns:
+        ``parameters_m``, ``extra_parameters_m``, ``gmacs``, ``step_ratio`` and, on CUDA and the CPU, ``memory_ratio``.
     """
     numbers = {"num_classes": num_classes, "image_size": image_size, "batch_size": batch_size, "steps": steps}
     for name, value in numbers.items():
         check_whole(name, value, 1)
     check_method(method)
-    network = model.model if isinstance(model, WithNormalization) else model  # methods look into it
+    network = model.model if isinstance(model, WithNormalization) else model  # methods use its layers
     device = next(network.parameters()).device
     with _own_randomness(device, seed):
         macs = count_macs(network, num_classes, image_size)
@@ -106,140 +116,23 @@ def evaluate_efficiency(
     if share < 1:
         notes += [f"{against_plain['mixing']:.2f} while it mixes, for {share:.0%} of a training"]
     if plain_bytes is None or mixing_bytes is None:
-        notes += [f"the peak memory on {device.type} is not known: accepted are cuda and cpu"]
+        notes += [f"the peak memory on {device.type} is not known; it is measured on cuda and cpu"]
     else:
         values["memory_ratio"] = mixing_bytes / plain_bytes
         notes += [f"plain training held up to {plain_bytes / 1e6:.0f} MB"]
     return EvaluationResult(values, {"efficiency": partial(draw_ratios, values, method)}, tuple(notes))
 
 
-# --- the classifier
-
-
-def count_parameters(parameters: Iterable[Tensor]) -> int:
-    return sum(parameter.numel() for parameter in parameters)
-
-
-def count_macs(network: nn.Module, num_classes: int, image_size: int) -> float:
-    """Multiply-adds of a forward pass of one image, which must give `num_classes` numbers."""
-    image = next(network.parameters()).new_zeros(1, 3, image_size, image_size)
-    # Attention as plain matrix products: the counter does not know the fused form that CPUs use.
-    with eval_mode(network), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        logits = network(image)
-    check_predictions((logits.float().cpu(), torch.zeros(1, dtype=torch.int64)), num_classes)
-    return counter.get_total_flops() / 2  # it counts the multiplication and the addition
-
-
-# --- a training step
-
-
-def new_task(method: str, network: nn.Module, **options: Any) -> Task:
-    """The task of a method around a copy of the network, set up as the engine does it."""
-    task = create_task(method, copy.deepcopy(network).requires_grad_(True), **options)
-    device = next(network.parameters()).device
-    return task.to(device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
-
-
-def extra_parameters(task: Task) -> int:
-    """How many numbers are trained besides the student's."""
-    trained = (parameter for group in task.param_groups(lr=0.0) for parameter in group["params"])
-    return count_parameters(trained) - count_parameters(task.student.parameters())
-
-
-def training_step(task: Task, progress: float = 0.0) -> Step:
-    """What the engine does with a batch, with SGD and momentum; from the second on at `progress` of a training."""
-    optimizer = torch.optim.SGD(task.param_groups(lr=0.01), momentum=0.9)
-
-    def step(x: Tensor, y: Tensor) -> None:
-        task(x, y).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        task.update(progress)
-
-    return step
-
-
-def noise(network: nn.Module, num_classes: int, image_size: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Images and labels for the network, drawn by `seed`."""
-    generator = step_generator(seed, 0, stream="efficiency")
-    x = torch.randn(count, 3, image_size, image_size, generator=generator)
-    y = torch.randint(num_classes, (count,), generator=generator)
-    weight = next(network.parameters())
-    return x.to(weight).contiguous(memory_format=torch.channels_last), y.to(weight.device)
-
-
-# --- time
-
-
-def time_interleaved(
-    steps: Mapping[str, Step], x: Tensor, y: Tensor, *, rounds: int, track: Track = no_progress
-) -> dict[str, list[float]]:
-    """Seconds of each step by round: in every round all of them take their turn, so that they share busy moments."""
-    clock = device_clock(x.device)
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in track(range(-WARM_UP, rounds), WARM_UP + rounds, "timing training steps"):
-        for name, step in steps.items():
-            start = clock()
-            step(x, y)
-            taken = clock() - start
-            if turn >= 0:
-                seconds[name].append(taken)
-    return seconds
-
-
-def ratios(seconds: list[float], plain: list[float]) -> list[float]:
-    """Round by round, how many times as long as the plain step."""
-    return [ours / theirs for ours, theirs in zip(seconds, plain, strict=True)]
-
-
-def device_clock(device: torch.device) -> Callable[[], float]:
-    """The time in seconds at which everything asked of the device so far is done."""
-
-    def cuda_clock() -> float:
-        torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    return cuda_clock if device.type == "cuda" else time.perf_counter
-
-
-# --- memory
-
-
-def two_steps(task: Callable[[], Task], batch: Callable[[], tuple[Tensor, Tensor]]) -> None:
-    """From nothing to the second step, in which the optimizer has its momentum already."""
-    step = training_step(task())
-    x, y = batch()
-    for _ in range(2):
-        step(x, y)
-
-
-def peak_memory(run: Callable[[], object], device: torch.device) -> int | None:
-    """The most bytes of the device that tensors made by `run` hold at any moment; None where nobody counts them."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        run()
-        return torch.cuda.max_memory_allocated(device) - before
-    if device.type != "cpu":
-        return None
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells that it starts and stops, otherwise
-    with torch.autograd.profiler.profile(profile_memory=True) as profile:
-        run()
-    events = (event for event in profile.kineto_results.events() if event.name() == "[memory]")
-    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]  # below 0: given back
-    return max(accumulate(changes), default=0)
-
-
 @contextmanager
 def _own_randomness(device: torch.device, seed: int) -> Iterator[None]:
-    """New layers and dropout draw from torch's global generators: nobody else's numbers are to change."""
+    """Keep torch's global generators as they are: new layers and dropout draw from them."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
 
 
 def draw_ratios(values: dict[str, float], method: str) -> Image.Image:
-    """Time and memory of a training step beside a plain one."""
+    """Draw time and memory of a training step as multiples of a plain one."""
     names = {"step_ratio": "time of a step", "memory_ratio": "peak memory"}
     shown = {words: values[name] for name, words in names.items() if name in values}
     figure, axes = new_figure(6, 1.9)

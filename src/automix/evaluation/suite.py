@@ -54,7 +54,7 @@ class Session:
         return {"batch_size": self.batch_size, "track": self.track}
 
     @cached_property
-    def answers(self) -> tuple[Tensor, Tensor]:
+    def predictions(self) -> tuple[Tensor, Tensor]:
         """Logits and labels, for the evaluators that need nothing else."""
         return predict_logits(*self.given, **self.common)
 
@@ -89,11 +89,11 @@ def _has_cam(session: Session) -> bool:
 
 
 def _accuracy(session: Session) -> EvaluationResult:
-    return evaluate_accuracy(*session.given, answers=session.answers)
+    return evaluate_accuracy(*session.given, predictions=session.predictions)
 
 
 def _calibration(session: Session) -> EvaluationResult:
-    return evaluate_calibration(*session.given, answers=session.answers)
+    return evaluate_calibration(*session.given, predictions=session.predictions)
 
 
 def _corruptions(session: Session) -> EvaluationResult:

@@ -3,7 +3,7 @@
 CIFAR-10-C, CIFAR-100-C:       <name>.npy, uint8 (5 N, H, W, 3), the N images of severity 1 first; labels.npy (5 N,)
 ImageNet-C, Tiny-ImageNet-C:   <name>/<severity>/<class>/<image>
 
-They were cut out when they were made: they are resized where the model wants another size, but never cropped again.
+They were cropped when they were made: they are resized if the model takes another size, but never cropped again.
 """
 
 import re
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from automix.core.errors import AutomixError, one_line
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
 from automix.evaluation.corruptions.apply import check_names
@@ -23,12 +24,12 @@ from automix.evaluation.corruptions.severities import BENCHMARK, EXTRA, NAMES, S
 from automix.evaluation.samples import Samples
 
 LABELS = "labels.npy"
-ACCEPTED = "a folder of CIFAR-C (<name>.npy, labels.npy) or of ImageNet-C (<name>/<severity>/<class>/)"
+LAYOUTS = "the layout of CIFAR-C (<name>.npy, labels.npy) or ImageNet-C (<name>/<severity>/<class>/)"
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """CIFAR-C's layout. Arrays stay on the disk until a part of them is wanted."""
+    """CIFAR-C's layout. Arrays are read from the disk part by part."""
 
     root: Path
     names: tuple[str, ...]
@@ -65,7 +66,7 @@ class Files:
             if file.suffix.lower() in IMG_EXTENSIONS
         ]
         if not found:
-            raise ValueError(f"{below}: no images in it; accepted is <class>/<image>")
+            raise AutomixError(f"{below}: no images in it; images must be <class>/<image>")
         paths, labels = zip(*found, strict=True)
         return Samples(ImageFiles(paths, torch.tensor(labels), self.classes), size).parts(batch_size)
 
@@ -73,31 +74,38 @@ class Files:
 def open_corrupted(
     folder: Path | str, names: Sequence[str] | None, severities: Sequence[int], classes: tuple[str, ...]
 ) -> Arrays | Files:
-    """The corruptions `names` in `folder`, checked as far as that shows without reading images.
+    """Find corrupted images on disk, and check what can be checked without reading them.
 
-    Without names all 19, or the 15 of the benchmark where none of the 4 extra ones is there: they are a download of
-    their own.
+    Args:
+        folder: In the layout of CIFAR-C or ImageNet-C.
+        names: Names of the corruptions. If not given all 19, or the 15 of the benchmark if none of the 4 extra ones is
+            there, which are a download of their own.
+        severities: From 1 to 5.
+        classes: The model's class names.
+
+    Returns:
+        An object whose `parts` reads the images of one corruption and severity.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder; accepted is {ACCEPTED}")
+        raise AutomixError(f"{folder}: no such folder; give one in {LAYOUTS}")
     if any(folder.glob("*.npy")):
         return _open_arrays(folder, _choose(folder, names, ".npy"), classes)
     if not any((folder / name).is_dir() for name in NAMES):
-        raise ValueError(f"{folder}: no corruptions in it; accepted is {ACCEPTED}")
+        raise AutomixError(f"{folder}: no corruptions in it; give a folder in {LAYOUTS}")
     return _open_files(folder, _choose(folder, names, ""), severities, classes)
 
 
 def _choose(folder: Path, names: Sequence[str] | None, ending: str) -> tuple[str, ...]:
-    """The names to read, all of which are there."""
+    """The names to read; an error if one of them is missing."""
     present = [name for name in NAMES if (folder / f"{name}{ending}").exists()]
     if names is None:
         names = NAMES if set(EXTRA) & set(present) else BENCHMARK
     check_names(names)
     if missing := [f"{name}{ending}" for name in names if name not in present]:
-        raise ValueError(
-            f"{folder}: {', '.join(missing)} missing; accepted is names=... of what is there "
-            f"({', '.join(present) or 'nothing'}), or no folder: then all are generated"
+        raise AutomixError(
+            f"{folder}: {', '.join(missing)} missing; choose names=... from what is there "
+            f"({', '.join(present) or 'nothing'}), or generate all of them without a folder"
         )
     return tuple(names)
 
@@ -107,20 +115,20 @@ def _choose(folder: Path, names: Sequence[str] | None, ending: str) -> tuple[str
 
 def _open_arrays(folder: Path, names: tuple[str, ...], classes: tuple[str, ...]) -> Arrays:
     if not (folder / LABELS).is_file():
-        raise ValueError(f"{folder}: {LABELS} missing; accepted is {ACCEPTED}")
+        raise AutomixError(f"{folder}: {LABELS} missing; give a folder in {LAYOUTS}")
     labels = _load(folder / LABELS)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0 or len(labels) % STRONGEST:
-        raise ValueError(f"{folder / LABELS}: {_kind(labels)}; accepted are whole numbers (5 N,), N for each severity")
+        raise AutomixError(f"{folder / LABELS}: must be whole numbers (5 N,), N for each severity, got {_kind(labels)}")
     if labels.min() < 0 or labels.max() >= len(classes):
         wrong = labels.min() if labels.min() < 0 else labels.max()
-        raise ValueError(f"{folder / LABELS}: class {wrong}; accepted are 0 to {len(classes) - 1}, the model's classes")
+        raise AutomixError(f"{folder / LABELS}: classes must be in [0, {len(classes) - 1}], got {wrong}")
     for name in names:
         path = folder / f"{name}.npy"
         array = _load(path)
         if array.ndim != 4 or array.shape[3] != 3 or array.dtype != np.uint8:
-            raise ValueError(f"{path}: {_kind(array)}; accepted is uint8 of shape (5 N, H, W, 3)")
+            raise AutomixError(f"{path}: must be uint8 of shape (5 N, H, W, 3), got {_kind(array)}")
         if len(array) != len(labels):
-            raise ValueError(f"{path}: {len(array)} images, {LABELS} has {len(labels)}: accepted are equals")
+            raise AutomixError(f"{path}: must have {len(labels)} images as {LABELS} has labels, got {len(array)}")
     return Arrays(folder, names, torch.from_numpy(labels.astype(np.int64)), classes)
 
 
@@ -129,8 +137,7 @@ def _load(path: Path) -> Any:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path}: not an array of numpy's, or damaged ({reason})") from None
+        raise AutomixError(f"{path}: not an array of numpy's, or damaged ({one_line(error)})") from None
 
 
 def _kind(array: Any) -> str:
@@ -146,7 +153,7 @@ def _open_files(folder: Path, names: tuple[str, ...], severities: Sequence[int],
         for severity in severities:
             below = folder / name / str(severity)
             if not below.is_dir():
-                raise ValueError(f"{below}: not found; accepted is {ACCEPTED}")
+                raise AutomixError(f"{below}: not found; give a folder in {LAYOUTS}")
             labels = _class_folders(below, classes)
     return Files(folder, names, labels, classes)
 
@@ -160,7 +167,5 @@ def _class_folders(below: Path, classes: tuple[str, ...]) -> dict[str, int]:
     if ids and not known_ids and len(found) == len(classes):
         return {wnid: number for number, wnid in enumerate(found)}
     unknown, absent = sorted(set(found) - set(classes)), sorted(set(classes) - set(found))
-    first = f"{unknown[0]} is no class of the model" if unknown else f"{absent[0]} is missing"
-    raise ValueError(
-        f"{below}: {len(found)} class folders, {first}; accepted are the {len(classes)} classes of the model"
-    )
+    first = f"{unknown[0]} is not a class of the model" if unknown else f"{absent[0]} is missing"
+    raise AutomixError(f"{below}: must have a folder for each of the model's {len(classes)} classes; {first}")

@@ -1,4 +1,4 @@
-"""Corrupted test images, made where no files of them are at hand, or to be kept as files."""
+"""Corrupted test images generated from a test set, in memory or as files."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from automix.core.draws import step_generator
+from automix.core.errors import AutomixError
 from automix.core.files import write_atomically
 from automix.evaluation.corruptions.apply import SMALLEST, check_names, corrupt
 from automix.evaluation.corruptions.severities import NAMES, STRONGEST
@@ -19,33 +20,42 @@ PART = 100  # images that share a generator, whatever the batch size
 
 
 def corrupt_part(images: Tensor, part: int, name: str, severity: int) -> Tensor:
-    """Part number 0, 1, ... of a test set, PART images in each: the same random numbers whenever it is asked for."""
+    """Corrupt part number 0, 1, ... of a test set, PART images in each, with the same random numbers in every call."""
     generator = step_generator(0, part, severity, stream=f"corruption {name}")
     return corrupt(images, name, severity, generator=generator)
 
 
 def check_samples(samples: Samples) -> None:
-    """Raise a one-line ValueError unless there are images, and large enough ones."""
+    """Raise an AutomixError unless there are images, and large enough ones."""
     if len(samples) == 0:
-        raise ValueError("no test images: accepted are 1 or more")
+        raise AutomixError("samples must have at least 1 image, got 0")
     if samples.image_size < SMALLEST:
-        raise ValueError(f"test images of {samples.image_size} px: accepted are {SMALLEST} px or more")
+        raise AutomixError(f"samples must have images of {SMALLEST} px or more, got {samples.image_size} px")
 
 
 def write_cifar_c(
     samples: Samples, folder: Path | str, names: Sequence[str] | None = None, *, track: Track = no_progress
 ) -> Path:
-    """`samples` corrupted, in the layout of CIFAR-10-C: <name>.npy for each of `names` (all 19), and labels.npy.
+    """Write corrupted test images in the layout of CIFAR-10-C.
 
-    A file is (5 N, S, S, 3) uint8, severity 1 first, and labels.npy has 5 N numbers. These are the images that the
-    evaluation makes by itself. The folder must be new or empty; each file is whole or not there.
+    There is a file <name>.npy for each corruption, (5 N, S, S, 3) uint8, severity 1 first, and labels.npy with 5 N
+    numbers. These are the images that `evaluate_corruptions` generates.
+
+    Args:
+        samples: The test images.
+        folder: New or empty.
+        names: Names of the corruptions; all 19 if not given.
+        track: Progress display, such as `progress_bar`.
+
+    Returns:
+        The folder.
     """
     names = NAMES if names is None else names
     check_names(names)
     check_samples(samples)
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder}: not an empty folder; accepted is a new or an empty one")
+        raise AutomixError(f"{folder}: not an empty folder; give a new or an empty one")
     folder.mkdir(parents=True, exist_ok=True)
     labels = torch.cat([part.labels for part in samples.parts(PART)]).numpy()
     kind = np.uint8 if len(samples.classes) <= 256 else np.int64
@@ -62,6 +72,6 @@ def _write(path: Path, samples: Samples, name: str) -> None:
     for number, part in enumerate(samples.parts(PART)):
         for severity in range(1, STRONGEST + 1):
             start = (severity - 1) * count + number * PART
-            made = corrupt_part(part.images, number, name, severity)
-            stored[start : start + len(made)] = made.permute(0, 2, 3, 1).numpy()
+            corrupted = corrupt_part(part.images, number, name, severity)
+            stored[start : start + len(corrupted)] = corrupted.permute(0, 2, 3, 1).numpy()
     stored.flush()

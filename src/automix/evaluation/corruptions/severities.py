@@ -2,7 +2,7 @@
 
 Facts of Hendrycks & Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations" (ICLR
 2019), from the programs that made CIFAR-10-C and CIFAR-100-C (32 px), Tiny-ImageNet-C (64 px) and ImageNet-C (224 px).
-What a tuple means, the functions of the same name say: their last arguments, in order.
+A tuple has the last arguments of the function of the same name, in order.
 """
 
 BENCHMARK = (
@@ -11,7 +11,7 @@ BENCHMARK = (
     "snow", "frost", "fog", "brightness",
     "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
-EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # for validation, said the authors
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # the authors meant these for validation
 NAMES = BENCHMARK + EXTRA
 STRONGEST = 5
 
@@ -129,9 +129,15 @@ IMAGENET: dict[str, Levels] = {
 
 
 def severity_table(side: int) -> tuple[str, dict[str, Levels]]:
-    """The benchmark whose strengths are meant for images with this short side, and these strengths.
+    """Choose the benchmark whose strengths are meant for images of some size.
 
-    Most are in pixels, and a blur of 6 px leaves nothing of an image of 64.
+    Most strengths are in pixels, and a blur of 6 px leaves nothing of an image of 64.
+
+    Args:
+        side: The shorter side in pixels.
+
+    Returns:
+        Name of the benchmark, and the strengths by corruption.
     """
     if side < 64:
         return "CIFAR-C", CIFAR

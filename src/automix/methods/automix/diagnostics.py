@@ -12,9 +12,10 @@ makes samples in which both objects can be recognized.
 import torch
 from torch import Tensor, nn
 
+from automix.core.accuracy import pair_correct
 from automix.core.blend import mask_spread
 from automix.core.draws import step_generator
-from automix.core.target import Mixed, MixedTarget
+from automix.core.target import Mixed
 from automix.methods.cutmix import cutmix
 from automix.methods.mixup import mixup
 from automix.networks.modes import eval_mode
@@ -55,26 +56,8 @@ def diagnose(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
 
 
 def _accuracies(classifier: nn.Module, mixed: Mixed) -> dict[str, Tensor]:
-    top1, top2 = recognized(classifier(mixed.x), mixed.target)
+    top1, top2 = pair_correct(classifier(mixed.x), mixed.target.y_a, mixed.target.y_b)
     return {"top1": 100 * top1.float().mean(), "top2": 100 * top2.float().mean()}
-
-
-def recognized(logits: Tensor, target: MixedTarget) -> tuple[Tensor, Tensor]:
-    """Tell for each pair of two classes which of them are predicted; pairs of one class are left out.
-
-    Args:
-        logits: Predictions for mixed samples, ``(N, num_classes)``.
-        target: Their classes, as indices.
-
-    Returns:
-        Whether the first prediction is one of the two classes, and whether the first two predictions are both, each of
-        shape ``(pairs of two classes,)``.
-    """
-    pair = torch.stack([target.y_a, target.y_b], dim=1)
-    predictions = logits.topk(2, dim=1).indices
-    hits = (predictions.unsqueeze(2) == pair.unsqueeze(1)).any(dim=2)  # (N, first and second prediction)
-    differ = target.y_a != target.y_b
-    return hits[differ, 0], hits[differ].all(dim=1)
 
 
 def mask_warnings(numbers: dict[str, float]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from automix.core.normalization import denormalize, normalize
 from automix.core.target import Mixed
 from automix.core.validation import check_range
 from automix.data.image_set import resize_and_crop
-from automix.evaluation.cam import class_maps, resize_maps
+from automix.evaluation.heatmaps import class_maps, resize_maps
 from automix.methods import check_method, create_task, methods
 from automix.methods.automix.task import AutoMix
 from automix.networks.modes import eval_mode

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from automix.evaluation.cam_panels import overlay_maps, to_images, to_tile_size
+from automix.evaluation.tiles import overlay_maps, to_images, to_tile_size
 from automix.views.explorer.pair import Answer, Blend, Explorer, Pair, Picture
 from automix.views.report.markup import Markup, element, join
 
