@@ -98,7 +98,7 @@ def test_values_have_notes_and_pictures(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("batch_size", [0, -1, 2.5])
 def test_batch_size_must_be_a_positive_whole_number(name: str, batch_size: Any) -> None:
-    with pytest.raises(ValueError, match=r"batch_size.*[12]"):
+    with pytest.raises(AutomixError, match=r"batch_size.*[12]"):
         ALL[name](HandWritten(3), squares(), batch_size=batch_size)
 
 

@@ -144,7 +144,7 @@ def test_a_network_without_maps_says_why_and_answers(explorer: Explorer, pair: P
     transformer._ways["classifier"] = [("cam", 4)]
     answer = transformer.ask(blend)[0]
     assert answer.maps is None
-    assert answer.note.startswith("no maps of where it sees them: no CAM for this network")
+    assert answer.note.startswith("no maps of where it sees them: no CAM")
     assert transformer.ask(blend)[0] == answer
 
 
