@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import statistics
 from pathlib import Path
 from typing import Any
