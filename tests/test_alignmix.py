@@ -190,7 +190,7 @@ def test_loss_by_hand() -> None:
             logits = model.head(mixed.x.mean(dim=(2, 3)))  # type: ignore[operator]
             kinds.add("aligned")
         torch.testing.assert_close(task(x, y).loss, mixed.target.cross_entropy(logits))
-        task.update()
+        task.update(0.0)
     assert kinds == {"input", "aligned"}
 
 
@@ -223,7 +223,7 @@ def test_bf16_autocast() -> None:
         ),
         (
             lambda: create_task(HandWritten(), layer="head"),
-            r"layer='head' gives \(N, 5\): accepted is a layer with maps",
+            r"layer 'head' must return maps .*got \(N, 5\)",
         ),
         (lambda: create_task(HandWritten(), layer=2), "layers: 2 is not in HandWritten"),
         (lambda: create_task(HandWritten(), layer="body", eps=0.0), "eps.*> 0"),

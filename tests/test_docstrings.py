@@ -15,9 +15,11 @@ ROOMS: tuple[str, ...] = (
     "integrations.huggingface",
     "integrations.lightning",
     "integrations.timm",
+    "methods.automix",
     "pictures",
     "studies",
     "studies.detection",
+    "tasks",
     "views.report",
 )
 """The rooms whose exported names (`__all__`) are complete."""

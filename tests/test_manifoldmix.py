@@ -76,14 +76,14 @@ def test_after_the_last_layer_and_before_it_in_every_family(name: str, layer: in
     """A partner with all the weight gives the partner's logits, whichever layer they are exchanged at."""
     model = timm.create_model(name, num_classes=5, **NETWORKS[name]).eval()
     x, y = batch(4, 32, 32)
-    task = create_task(model, layers=(layer,)).eval()
+    task = create_task(model, layers=(layer,))
     index = torch.tensor([2, 3, 0, 1])
     task.options = {}
     task.mixer = lambda z, y, **rest: manifoldmix(z, y, lam=0.0, index=index)
     torch.testing.assert_close(task(x, y).logits, model(x[index]).detach(), rtol=1e-4, atol=1e-4)
     lam, _ = drawn(x)
     assert 0 < lam < 1
-    task = create_task(model, layers=(layer,)).eval()
+    task = create_task(model, layers=(layer,))
     assert not torch.allclose(task(x, y).logits, model(x).detach(), atol=1e-6)  # drawn ones: really mixed
 
 
@@ -114,7 +114,7 @@ def test_layers_are_drawn_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task, "hidden_step", lambda x, y, layer, generator: seen.append(layer))
     for _ in range(600):
         task(*batch(2, 4, 4))
-        task.update()
+        task.update(0.0)
     counts = [seen.count(layer) for layer in (None, "stem", "body")]
     assert scipy.stats.chisquare(counts).pvalue > 0.01
 
@@ -156,11 +156,11 @@ class WithPair(HandWritten):
     [
         (HandWritten, (1,), r"layers: 1 is not in HandWritten: accepted are 0 \(the input\) and names"),
         (HandWritten, ("bodi",), "layers: 'bodi' is not in HandWritten"),
-        (HandWritten, "body", r"layers='body': accepted is a tuple of layers, such as \('body',\)"),
+        (HandWritten, "body", r"layers must be a tuple"),
         (HandWritten, (), "layers: none given"),
-        (HandWritten, ("unused",), "layer='unused' runs 0 times in a pass: accepted is one that runs once"),
-        (Twice, (0, "unused"), "layer='unused' runs 2 times in a pass"),
-        (WithPair, ("pair",), "layer='pair' gives a tuple: accepted is a layer with one tensor"),
+        (HandWritten, ("unused",), "layer 'unused' must run once .* 0 times"),
+        (Twice, (0, "unused"), "layer 'unused' must run once .* 2 times"),
+        (WithPair, ("pair",), "layer 'pair' must return one tensor, got tuple"),
     ],
 )
 def test_wrong_layers_are_refused_when_the_task_is_built(model: Any, layers: Any, message: str) -> None:
@@ -171,14 +171,14 @@ def test_wrong_layers_are_refused_when_the_task_is_built(model: Any, layers: Any
 
 def test_a_stage_that_is_no_submodule_is_refused() -> None:
     model = timm.create_model("twins_pcpvt_small", num_classes=5, img_size=32)
-    with pytest.raises(ValueError, match=r"layers: Twins says that a stage is 'block\.0', which it does not have"):
+    with pytest.raises(ValueError, match=r"layers .*Twins .*'block\.0'"):
         create_task(model)
 
 
 def test_gradient_checkpointing_is_refused_where_it_would_lie() -> None:
     model = timm.create_model("resnet10t", num_classes=5)
     model.set_grad_checkpointing()
-    with pytest.raises(ValueError, match=r"gradient checkpointing: accepted with layers=\(0,\)"):
+    with pytest.raises(ValueError, match=r"layers must be \(0,\).* gradient checkpointing"):
         create_task(model)
     create_task(model, layers=(0,))
 

@@ -170,7 +170,7 @@ def test_a_share_of_the_batches_stays_clean() -> None:
     for _ in range(300):
         lam = task(x, y).metrics["lam"]
         clean += int(lam == 1)
-        task.update()
+        task.update(0.0)
     assert scipy.stats.binomtest(clean, 300, 0.3).pvalue > 0.01
 
 
@@ -183,9 +183,9 @@ VIT = {"img_size": 32, "patch_size": 8, "depth": 4}
         (lambda: create_task(HandWritten()), r"HandWritten does not describe its stages: accepted is layers=\(...\)"),
         (
             lambda: create_task(timm.create_model("vit_tiny_patch16_224", num_classes=5, **VIT)),
-            r"layer='blocks.0' gives \(N, 17, 192\): accepted is a layer with maps \(N, C, h, w\)",
+            r"layer 'blocks.0' must return maps \(N, C, h, w\), got \(N, 17, 192\)",
         ),
-        (lambda: create_task(HandWritten(), layers=("head",)), r"layer='head' gives \(N, 5\): accepted"),
+        (lambda: create_task(HandWritten(), layers=("head",)), r"layer 'head' must return .*got \(N, 5\)"),
         (lambda: create_task(HandWritten(), layers=("stem",), kind="firm"), "kind.*soft, hard"),
         (lambda: create_task(HandWritten(), layers=("stem",), block=4), "block=4: accepted is an odd whole number"),
         (lambda: create_task(HandWritten(), layers=("stem",), gamma=1.5), r"gamma.*\[0, 1\]"),

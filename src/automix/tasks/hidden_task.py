@@ -1,4 +1,4 @@
-"""The task of the methods that mix inside the network: at a layer drawn for each batch, the input among them."""
+"""The task of the methods that mix inside the network: at a layer that is drawn for each batch."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,10 +17,16 @@ from automix.tasks.task import StepOutput, batch_norm_hint
 
 
 class HiddenTask(MixTask):
-    """Each batch is mixed at one of `layers`: 0 is the input, 1 to 4 a stage of a timm network, a string a submodule.
+    """Train on batches that are mixed at the output of one of several layers.
 
-    `at_input` mixes images, `mix` the outputs of layers; both are called as ``mix(x, y, lam=..., index=...,
-    generator=...)``. `options` are those of `mix` and of MixTask. What `mix` shows is the mixing of the input.
+    `mix` of the task shows the mixing of the input.
+
+    Args:
+        model: The network to train.
+        mix: Mixes the output of a layer, ``mix(z, y, lam=..., index=..., generator=..., **options)``.
+        at_input: Mixes images, called alike.
+        layers: Where to mix: 0 is the input, 1 to 4 a stage of a timm network, a string a submodule.
+        **options: Options of `mix` and of `MixTask`.
     """
 
     def __init__(
@@ -33,7 +39,7 @@ class HiddenTask(MixTask):
     ) -> None:
         super().__init__(model, mix, **options)
         if isinstance(layers, str):
-            raise ValueError(f"layers={layers!r}: accepted is a tuple of layers, such as ({layers!r},)")
+            raise AutomixError(f"layers must be a tuple, such as ({layers!r},); got {layers!r}")
         self.at_input = at_input
         self.layers = hidden_layers(model, layers)
         self._check_layers(model)
@@ -45,6 +51,16 @@ class HiddenTask(MixTask):
         return self.hidden_step(x, y, layer, generator)
 
     def input_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
+        """Mix the images.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels.
+            generator: Source of randomness.
+
+        Returns:
+            The step's output.
+        """
         return super().training_step(x, y, generator)
 
     def hidden_step(self, x: Tensor, y: Tensor, layer: str, generator: torch.Generator) -> StepOutput:
@@ -76,7 +92,16 @@ class HiddenTask(MixTask):
         return logits, targets[0]
 
     def mix_hidden(self, z: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
-        """The output of a layer, mixed, and its label; maps are mixed with their channels first."""
+        """Mix the output of a layer.
+
+        Args:
+            z: The output; maps ``(N, h, w, C)`` of timm's networks are mixed with their channels first.
+            y: Labels of the batch.
+            generator: Source of randomness.
+
+        Returns:
+            The mixed output and its target.
+        """
         channels_last = z.ndim == 4 and channels_last_maps(self.student)
         z = z.permute(0, 3, 1, 2) if channels_last else z
         mixed = self.mixer(z, y, lam=None, index=None, generator=generator, **self.options)
@@ -87,39 +112,42 @@ class HiddenTask(MixTask):
     ) -> Mixed:
         return self.at_input(x, y, lam=lam, index=index, generator=generator)
 
-    # --- what can be said when the task is built
+    # --- checks when the task is built
 
     def accepts(self, z: Tensor) -> str | None:
-        """None if the outputs of a layer such as `z` can be mixed, else what would be accepted."""
+        """Say whether the output of a layer can be mixed.
+
+        Args:
+            z: An output of the layer for one image.
+
+        Returns:
+            None if it can, else what the layer must return.
+        """
         return None
 
     def _check_layers(self, model: nn.Module) -> None:
         hidden = [layer for layer in self.layers if layer is not None]
         for layer in hidden:
             if layer not in dict(model.named_modules()):
-                raise ValueError(
-                    f"layers: {type(model).__name__} says that a stage is {layer!r}, which it does not have: "
-                    "accepted are names of its submodules"
+                raise AutomixError(
+                    f"layers must be names of submodules: {type(model).__name__} lists a stage {layer!r} that it "
+                    "does not have"
                 )
         if hidden and any(getattr(module, "grad_checkpointing", False) for module in model.modules()):
             # The layers would run again in the backward pass, where nothing is mixed: silently wrong gradients.
-            raise ValueError("the model uses gradient checkpointing: accepted with layers=(0,), the input, only")
-        for layer, outputs in _outputs_on_trial(model, hidden).items():
+            raise AutomixError("layers must be (0,), the input, for a model with gradient checkpointing")
+        for layer, outputs in _trial_outputs(model, hidden).items():
             if len(outputs) != 1:
-                raise ValueError(f"layer={layer!r} runs {len(outputs)} times in a pass: accepted is one that runs once")
+                raise AutomixError(f"layer {layer!r} must run once in a forward pass, got {len(outputs)} times")
             if not isinstance(outputs[0], Tensor):
-                kind = type(outputs[0]).__name__
-                raise ValueError(f"layer={layer!r} gives a {kind}: accepted is a layer with one tensor")
+                raise AutomixError(f"layer {layer!r} must return one tensor, got {type(outputs[0]).__name__}")
             if accepted := self.accepts(outputs[0]):
                 shape = ", ".join(["N", *(str(length) for length in outputs[0].shape[1:])])
-                raise ValueError(f"layer={layer!r} gives ({shape}): accepted is a layer with {accepted}")
+                raise AutomixError(f"layer {layer!r} must return {accepted}, got ({shape})")
 
 
-def _outputs_on_trial(model: nn.Module, layers: Sequence[str]) -> dict[str, list[Any]]:
-    """What each of `layers` gives in a pass of one empty image; nothing where the network does not accept that image.
-
-    In eval mode and without gradients: nothing of the network changes.
-    """
+def _trial_outputs(model: nn.Module, layers: Sequence[str]) -> dict[str, list[Any]]:
+    """The outputs of each layer for one empty image; none at all if the network does not accept such an image."""
     outputs: dict[str, list[Any]] = {layer: [] for layer in layers}
     convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     size = getattr(getattr(model, "patch_embed", None), "img_size", None) or (64, 64)
@@ -131,7 +159,7 @@ def _outputs_on_trial(model: nn.Module, layers: Sequence[str]) -> dict[str, list
     try:
         with torch.no_grad(), eval_mode(model):
             model(parameter.new_zeros(1, convolution.in_channels if convolution else 3, *size))
-    except Exception:  # whatever a network of somebody else's says to an image it was not made for
+    except Exception:  # networks raise anything for an image size they were not made for
         return {}
     finally:
         for handle in handles:

@@ -16,6 +16,7 @@ Upsampling = Literal["bilinear", "nearest"]
 Init = Literal["torch", "reference"]
 
 PRESETS: tuple[Preset, ...] = get_args(Preset)
+"""The names of the presets."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -125,6 +125,7 @@ class AutoMix(Task):
         self._resting_block: list[Tensor] | None = None
 
     def extra_repr(self) -> str:
+        """Return the preset and all settings, for ``repr``."""
         fields = ", ".join(f"{name}={value!r}" for name, value in self.settings.to_dict().items())
         return f"preset={self.preset!r}, {fields}"
 
