@@ -104,7 +104,7 @@ class AutoMixSettings:
         try:
             settings = cls(**values)
         except pydantic.ValidationError as error:
-            raise config_error(error) from None
+            raise config_error(error, cls) from None
         if settings.exact_mean and (idle := [name for name in _LAMBDA_LOSS if name in overrides]):
             raise AutomixError(f"{idle[0]} has no effect with exact_mean=True: use preset='paper' or exact_mean=False")
         return settings
