@@ -1,4 +1,4 @@
-"""Random configurations, their files, and command lines: mostly what somebody could mean, with something wrong."""
+"""Random configurations, their files, and command lines: mostly plausible ones, with something wrong."""
 
 import math
 from typing import Any, get_args, get_type_hints
@@ -36,12 +36,13 @@ MODELS = [
     "resnet18.tv_in1k", "hf-hub:x", "hf_hub:x/y", "local-dir:x", "resnet18.nonsense", "ResNet18",
 ]  # fmt: skip
 
-# What somebody may have meant: enough of it that many examples come past the first check
-MEANT: dict[str, list[Any]] = {
+# Plausible values, so that many examples come past the first check
+PLAUSIBLE: dict[str, list[Any]] = {
     "data": ["shapes", "digits", "photos", "cifar10", "shapse", *PATHS],
     "method": [*automix.methods(), "cutmx"],
     "model": MODELS,
     "recipe": [*RECIPES, "cifr"],
+    "preset": ["tuned", "fast", "paper", "tunned", None],
     "out": ["run", "new", "good.yaml", "empty", "new/deep", None],
     "weights": ["run/last.safetensors", "broken.safetensors", "none", "empty", None],
     "data_root": ["photos", "none", None],
@@ -59,7 +60,7 @@ OPTIONS = [
     "alpha", "gamma", "layer", "layers", "channels", "momentum", "block", "lam_margin", "aux_loss", "paper",
     "seed", "switch", "weights", "criterion", "model", "mix", "x", "self", "num_classes", "depth", "drop_rate",
     "norm_layer", "act_layer", "in_chans", "img_size", "patch_size", "global_pool", "scope", "kind", "steps",
-    "mix_block", "ema", "one_hot_loss", "",
+    "mix_block", "ema", "one_hot_loss", "preset", "block_share", "",
 ]  # fmt: skip
 
 text = st.text(st.characters(exclude_characters="/"), max_size=20).filter(lambda word: ".." not in word)
@@ -80,9 +81,9 @@ options = st.dictionaries(
 )
 
 
-def _meant(name: str, kind: Any) -> st.SearchStrategy[Any]:
-    if name in MEANT:
-        return st.sampled_from(MEANT[name])
+def _plausible(name: str, kind: Any) -> st.SearchStrategy[Any]:
+    if name in PLAUSIBLE:
+        return st.sampled_from(PLAUSIBLE[name])
     if name.endswith("_options"):
         return options
     usual = {bool: st.booleans(), int: st.integers(1, 40), float: st.floats(0, 0.9)}
@@ -90,7 +91,7 @@ def _meant(name: str, kind: Any) -> st.SearchStrategy[Any]:
 
 
 _hints = {**get_type_hints(TrainConfig), **get_type_hints(Recipe)}
-FIELDS = {name: _meant(name, _hints[name]) for name in TrainConfig.flat_names()}
+FIELDS = {name: _plausible(name, _hints[name]) for name in TrainConfig.flat_names()}
 UNKNOWN = [
     "learning_rate",
     "settings",
@@ -106,10 +107,10 @@ UNKNOWN = [
 
 
 def _value(name: str) -> st.SearchStrategy[Any]:
-    """Mostly what could be meant, for a field that is known."""
-    meant = FIELDS.get(name, junk)
+    """Mostly a plausible value, for a field that is known."""
+    plausible = FIELDS.get(name, junk)
     return st.integers(0, 9).flatmap(
-        lambda dice: meant if dice < 8 else numbers if dice == 8 else junk | scalars | strange
+        lambda dice: plausible if dice < 8 else numbers if dice == 8 else junk | scalars | strange
     )
 
 
@@ -195,7 +196,7 @@ config_files = st.one_of(
 
 
 def _spell(value: Any) -> str:
-    """A value as somebody types it."""
+    """A value as it is typed."""
     return value if isinstance(value, str) else "null" if value is None else str(value)
 
 
@@ -277,8 +278,8 @@ _lists = st.sampled_from(["methods", "models", "recipes", "datasets"]).flatmap(
 )
 
 
-def _possible(line: list[str]) -> bool:
-    """Whether a shell can pass these words on: none has a NUL in it."""
+def _can_be_typed(line: list[str]) -> bool:
+    """Whether a shell can pass these words: none has a NUL in it."""
     return not any("\0" in word for word in line)
 
 
@@ -291,4 +292,4 @@ command_lines = st.one_of(
     _line("mix", st.one_of(_run_first, st.just(["photos"])), _mix_further),
     _lists,
     st.lists(_values | st.sampled_from([*cli.COMMANDS, *_other_flags]), max_size=4),
-).filter(_possible)
+).filter(_can_be_typed)

@@ -1,4 +1,4 @@
-"""Where random configurations and command lines (fuzz_examples.py) are tried, and the verdict on what is answered.
+"""The folder in which random configurations and command lines (fuzz_examples.py) run, and the check of the answers.
 
 Everything happens in a folder of its own that holds a trained run, images and files that are broken in known ways.
 Training and exporting are left out at the last moment, after every check.
@@ -7,6 +7,7 @@ Training and exporting are left out at the last moment, after every check.
 import contextlib
 import io
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,16 +39,16 @@ def examples(count: int) -> settings:
     )
 
 
-# --- the place --------------------------------------------------------------------------------------------------------
+# --- the folder -------------------------------------------------------------------------------------------------------
 
 
-def furnish(folder: Path) -> None:
-    """What command lines can name: a run, a configuration, images; and a broken one of each."""
+def make_files(folder: Path) -> None:
+    """Make what command lines can name: a run, a configuration, images, and a broken one of each."""
     drawn = draw_shapes(16, 16)
     for number, image in enumerate(drawn.images):
-        place = folder / "photos" / ("train" if number < 8 else "test") / "ab"[number % 2]
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{number % 8 // 2}.png")
+        target = folder / "photos" / ("train" if number < 8 else "test") / "ab"[number % 2]
+        target.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(target / f"{number % 8 // 2}.png")
     line = "--model wrn_10_1 --method mixup --epochs 1 --batch-size 4 --workers 0 --out run"
     assert cli.run(["train", "photos", *line.split()]) == 0
     shutil.copy(folder / "run" / "config.yaml", folder / "good.yaml")
@@ -60,19 +61,19 @@ def furnish(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def place(folder: Path) -> Iterator[None]:
-    """Work in `folder`, furnished, and neither train nor export nor serve a page there."""
+def sandbox(folder: Path) -> Iterator[None]:
+    """Work in `folder`, with files in it, and neither train nor export nor serve a page there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        furnish(folder)
+        make_files(folder)
         patch.setattr("automix.training.train", check_instead_of_training)
-        patch.setattr("automix.cli.export.export", export_nothing)
+        patch.setattr(sys.modules["automix.deploy.export"], "export", check_instead_of_exporting)
         patch.setattr("automix.views.explorer.serve.serve", lambda *_: None)
         yield
 
 
 def check_instead_of_training(config: TrainConfig, *, resume: bool, overwrite: bool, display: object) -> dict[str, Any]:
-    """What `automix.training.train` does before it builds a network; `build` below does that for a share."""
+    """Do what `automix.training.train` does before it builds a network; `check_network` below builds some."""
     check_folder(config, resume=resume, overwrite=overwrite)
     device = choose_device(config.device)
     choose_precision(config.precision, config.settings.mixed_precision, device)
@@ -81,19 +82,19 @@ def check_instead_of_training(config: TrainConfig, *, resume: bool, overwrite: b
     return {}
 
 
-def export_nothing(model: object, card: object, path: Path, format: str) -> float:
-    """What `automix.deploy.export.export` does before it exports."""
+def check_instead_of_exporting(model: object, card: object, path: Path, format: str) -> float:
+    """Do what `automix.deploy.export.export` does before it exports."""
     path = export_path(path, format)
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent}: no such folder; accepted is an existing one")
     return 0.0
 
 
-# --- the verdict ------------------------------------------------------------------------------------------------------
+# --- the checks -------------------------------------------------------------------------------------------------------
 
 
-def judge(arguments: list[str]) -> int:
-    """Run the command line and hold its answer against the rules; the exit code, 0 or 2."""
+def check_command_line(arguments: list[str]) -> int:
+    """Run a command line: accepted, or refused in one line with nothing begun. Returns the exit code, 0 or 2."""
     before = set(Path().rglob("*"))
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
@@ -121,28 +122,28 @@ def remove(paths: set[Path]) -> None:
             path.unlink()
 
 
-def judge_file(content: str) -> int:
+def check_file(content: str) -> int:
     """Train by a configuration file."""
     file = Path("file.yaml")
     file.write_text(content, encoding="utf-8", errors="surrogatepass")
     try:
-        return judge(["train", "--config", str(file)])
+        return check_command_line(["train", "--config", str(file)])
     finally:
         file.unlink()
 
 
-def judge_config(values: dict[Any, Any]) -> int:
-    """Make a configuration of values that no parser has looked at, as of a run's file."""
-    return refused_in_a_line(lambda: TrainConfig.from_flat(values))
+def check_values(values: dict[Any, Any]) -> int:
+    """Make a configuration from values of any type, as a run's file may hold them."""
+    return accepted_or_refused(lambda: TrainConfig.from_flat(values))
 
 
-def build(values: dict[str, Any]) -> int:
+def check_network(values: dict[str, Any]) -> int:
     """Make the configuration, and build its network and task without memory."""
-    return refused_in_a_line(lambda: rehearse(TrainConfig.from_flat({"data": "shapes", **values}), 32))
+    return accepted_or_refused(lambda: rehearse(TrainConfig.from_flat({"data": "shapes", **values}), 32))
 
 
-def refused_in_a_line(make: Callable[[], object]) -> int:
-    """0 if the library takes it; 2 for a refusal: a ValueError that says something, or a path that cannot be."""
+def accepted_or_refused(make: Callable[[], object]) -> int:
+    """Return 0 if the library accepts it, 2 for a ValueError with a message or a path that cannot be."""
     try:
         make()
     except (ValueError, OSError) as error:

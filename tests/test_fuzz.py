@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fuzz_examples import command_lines, config_files, flat_configs
-from fuzzing import examples, judge, judge_config, judge_file, place
+from fuzzing import check_command_line, check_file, check_values, examples, sandbox
 from hypothesis import given
 
 from automix.cli import main as cli
@@ -17,26 +17,26 @@ from automix.cli import main as cli
 
 @pytest.fixture(scope="module", autouse=True)
 def _place(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with place(tmp_path_factory.mktemp("fuzz")):
+    with sandbox(tmp_path_factory.mktemp("fuzz")):
         yield
 
 
 @examples(200)
 @given(flat_configs)
 def test_random_values_are_accepted_or_refused_in_one_line(values: dict[Any, Any]) -> None:
-    judge_config(values)
+    check_values(values)
 
 
 @examples(50)
 @given(config_files)
 def test_random_files_are_accepted_or_refused_in_one_line(content: str) -> None:
-    judge_file(content)
+    check_file(content)
 
 
 @examples(50)
 @given(command_lines)
 def test_random_command_lines_are_accepted_or_refused_in_one_line(arguments: list[str]) -> None:
-    judge(arguments)
+    check_command_line(arguments)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_command_lines_that_once_crashed(
 
 def test_files_that_once_crashed() -> None:
     for content in ("a: &a [1, *a]\n", "- " * 400, "data: !!timestamp x\n", "data: shapes\nconfig: {a: 1}\n"):
-        assert judge_file(content) == 2
+        assert check_file(content) == 2
     Path("run/config.yaml").rename("kept.yaml")
     Path("run/config.yaml").write_text("data: 3\nepochs: [1]\n")
     try:
-        assert judge(["mix", "run"]) == 2
+        assert check_command_line(["mix", "run"]) == 2
     finally:
         Path("kept.yaml").rename("run/config.yaml")

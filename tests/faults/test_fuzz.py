@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fuzz_examples import buildable, command_lines, config_files, flat_configs
-from fuzzing import build, examples, judge, judge_config, judge_file, place
+from fuzzing import check_command_line, check_file, check_network, check_values, examples, sandbox
 from hypothesis import given
 
 pytestmark = pytest.mark.slow
@@ -14,17 +14,17 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with place(tmp_path_factory.mktemp("fuzz")):
+    with sandbox(tmp_path_factory.mktemp("fuzz")):
         yield
 
 
 @pytest.mark.parametrize(
     ("name", "strategy", "verdict", "count"),
     [
-        ("configurations", flat_configs, judge_config, 5000),
-        ("configuration files", config_files, judge_file, 3000),
-        ("command lines", command_lines, judge, 2000),
-        ("networks and methods", buildable, build, 400),
+        ("configurations", flat_configs, check_values, 5000),
+        ("configuration files", config_files, check_file, 3000),
+        ("command lines", command_lines, check_command_line, 2000),
+        ("networks and methods", buildable, check_network, 400),
     ],
     ids=["values", "files", "lines", "networks"],
 )
