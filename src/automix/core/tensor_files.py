@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from automix.core.errors import AutomixError
+from automix.core.errors import AutomixError, one_line
 from automix.core.files import write_atomically
 
 CHECKSUM = "automix-crc32"
@@ -78,7 +78,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             damaged = CHECKSUM in metadata and metadata[CHECKSUM] != _checksum(file)
         tensors = load_file(path)
     except SafetensorError as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise DamagedError(f"{path}: not a safetensors file, or damaged ({reason})") from None
     except OSError as error:
         if error.errno != errno.EIO:  # a sector that the disk cannot read any more

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from automix.core.errors import AutomixError
+from automix.core.errors import AutomixError, one_line
 from automix.data.augmentation import MEAN, STD, Augmentation, test_transform, train_transform
 from automix.data.batch_plan import BatchPlan
 from automix.data.decode import BadImage, ReadingError
@@ -124,7 +124,7 @@ class StreamLoader:
         Returns:
             An error of one line that names the image the worker was reading; None if no worker died.
         """
-        message = re.match(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (.+)", " ".join(str(error).split()))
+        message = re.match(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (.+)", one_line(error))
         files = []
         if message or isinstance(error, LOST_WORKER):
             files = [*self._train_images.files_of_dead_workers(), *self._test_images.files_of_dead_workers()]

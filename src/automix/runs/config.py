@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
-from automix.core.errors import AutomixError
+from automix.core.errors import AutomixError, one_line
 from automix.core.files import write_text
 from automix.core.validation import check_alpha, check_at_least, check_fields, check_range, unknown_name
 from automix.data import DATASETS, BadData, BatchPlan, check_data
@@ -159,7 +159,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise AutomixError(f"{path}: no such file") from None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:  # PyYAML's ways
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise AutomixError(f"{path}: cannot be read as YAML ({reason})") from None
     if not (isinstance(values, dict) and _is_modest(values)):
         raise AutomixError(f"{path}: no settings in it; write lines of the form name: value")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column as BarPart
 
+from automix.core.errors import one_line
 from automix.studies.plan import Job, estimate_seconds, step_times
 from automix.training.display import Silent
 from automix.training.run import Run
@@ -47,7 +48,7 @@ class GridProgress:
             reason: The message of the error.
         """
         del self.left[name]
-        self.failed[name] = " ".join(reason.split())[:300]
+        self.failed[name] = one_line(reason)
         self.console.print(f"{self.count}  {name} FAILED: {self.failed[name]}", markup=False, style="red")
 
     @property

@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss
+from automix.core.errors import one_line
 from automix.core.tensor_files import DamagedError, read_tensors
 from automix.data import Data, Progress, open_data
 from automix.methods import create_task
@@ -49,7 +50,7 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
     except Exception as error:  # constructors raise whatever they like
         if isinstance(error, ValueError) and not config.model_options:
             raise
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error)
         raise ValueError(f"model {config.model}: {reason}; accepted are the options of its constructor") from None
     if load and config.weights is not None:
         load_initial_weights(model, Path(config.weights))
@@ -86,7 +87,7 @@ def build_task(config: TrainConfig, model: nn.Module) -> Task:
     try:
         return create_task(config.method, model, **own, **options)
     except (TypeError, AttributeError, RuntimeError) as error:  # an option that is none, or of another kind
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise ValueError(f"method {config.method}: {reason}; accepted are the method's options") from None
 
 
