@@ -1,5 +1,6 @@
 """The detectors: losses and boxes, frozen parts of the classifier, and which networks are refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from torchvision.ops import FrozenBatchNorm2d
 import automix
 from automix.studies.detection import create_detector, find_detect_recipe
 from automix.studies.detection.network import trained_parameters
-from automix.studies.detection.recipe import DetectRecipe, Quick
+from automix.studies.detection.recipe import DetectRecipe
 
-SMALL = Quick(short_sides=(48, 64), longest_side=96, proposals=20, regions=8)
+SMALL = replace(find_detect_recipe("quick"), short_sides=(48, 64), longest_side=96, proposals=20, regions=8)
 TARGETS = [
     {"boxes": torch.tensor([[4.0, 6, 40, 50]]), "labels": torch.tensor([3])},
     {"boxes": torch.tensor([[10.0, 10, 30, 25], [1, 1, 20, 20]]), "labels": torch.tensor([1, 2])},
@@ -97,7 +98,7 @@ def test_batch_norms_do_not_change_in_training() -> None:
 @pytest.mark.parametrize(("freeze_at", "frozen"), [(0, ()), (1, ("conv1",)), (2, ("conv1", "layer1"))])
 def test_freeze_at_freezes_stem_and_first_stages(freeze_at: int, frozen: tuple[str, ...]) -> None:
     backbone = resnet()
-    settings = Quick(**{**vars(SMALL), "freeze_at": freeze_at})
+    settings = replace(SMALL, freeze_at=freeze_at)
     create_detector(backbone, 3, settings=settings)
     for name in ("conv1", "layer1", "layer2", "layer3", "layer4"):
         assert {p.requires_grad for p in backbone.get_submodule(name).parameters()} == {name not in frozen}
@@ -115,7 +116,7 @@ def test_image_sizes_and_normalization_are_the_recipes_and_the_classifiers() -> 
 
 def test_fpn_on_another_family_with_four_stages() -> None:
     backbone = automix.create_model("convnext_atto", num_classes=2, depths=(1, 1, 1, 1), dims=(8, 8, 16, 16))
-    settings = Quick(**{**vars(SMALL), "freeze_at": 0})
+    settings = replace(SMALL, freeze_at=0)
     detector: Any = create_detector(backbone, 3, kind="fpn", settings=settings)
     assert [m.shape[-1] for m in detector.backbone(torch.zeros(1, 3, 64, 64)).values()] == [16, 8, 4, 2, 1]
     sum(detector(IMAGES, TARGETS).values()).backward()
@@ -135,7 +136,7 @@ def test_fpn_on_another_family_with_four_stages() -> None:
 def test_networks_that_do_not_fit_are_refused(name: str, kind: Any, changed: dict[str, Any], message: str) -> None:
     backbone = automix.create_model(name, num_classes=2)
     with pytest.raises(ValueError, match=message) as error:
-        create_detector(backbone, 3, kind=kind, settings=Quick(**{**vars(SMALL), **changed}))
+        create_detector(backbone, 3, kind=kind, settings=replace(SMALL, **changed))
     assert "\n" not in str(error.value)
 
 
@@ -159,6 +160,8 @@ def test_recipes_equal_detectron2s() -> None:
         ({"drops": (18_000.0,)}, r"drops.*\(0, 1\)"),
         ({"short_sides": ()}, "short_sides.*1"),
         ({"freeze_at": 6}, "freeze_at.*5"),
+        ({"batch_size": "4"}, "batch_size.*integer"),
+        ({"anchor_sizes": (8, 16.5)}, "anchor_sizes"),
     ],
 )
 def test_wrong_settings_are_refused(changed: dict[str, Any], message: str) -> None:

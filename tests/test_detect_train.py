@@ -17,18 +17,19 @@ from automix.cli import main as cli
 from automix.core import files
 from automix.core.errors import AutomixError
 from automix.runs.classifier import Card, save_classifier
+from automix.runs.folder import RunFolder
 from automix.studies.detection import (
     DetectConfig,
     DetectionSet,
     Objects,
     evaluate_detector,
+    find_detect_recipe,
     load_detector,
     train_detector,
 )
 from automix.studies.detection.data import training_batches
 from automix.studies.detection.detector_file import CARD
 from automix.studies.detection.progress import Silent
-from automix.studies.detection.recipe import Quick
 from automix.studies.detection.scenes import draw_scenes
 from automix.studies.detection.train import prepare, to_target, training_step, write_results
 from automix.training.signals import Stopped
@@ -37,7 +38,10 @@ pytest.importorskip("faster_coco_eval")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 CPU = torch.device("cpu")
-TINY = Quick(steps=4, batch_size=2, short_sides=(40, 48), longest_side=64, proposals=20, regions=8, warmup_steps=2)
+QUICK = find_detect_recipe("quick")
+TINY = replace(
+    QUICK, steps=4, batch_size=2, short_sides=(40, 48), longest_side=64, proposals=20, regions=8, warmup_steps=2
+)
 OPTIONS: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (8, 8, 16, 16), "zero_init_last": False}
 
 
@@ -160,6 +164,14 @@ def test_failed_write_keeps_the_old_file(
     assert [path.name for path in config.folder.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.usefixtures("few_scenes")
+def test_second_process_in_the_folder_is_refused(backbone: str, tmp_path: Path) -> None:
+    config = DetectConfig(data="shapes", backbone=backbone, out=str(tmp_path / "run"), settings=TINY)
+    with RunFolder(config.folder).lock(), pytest.raises(AutomixError, match="another process"):
+        train_detector(config)
+    assert not config.folder.exists()
+
+
 def test_targets_count_from_one_without_ignored_objects() -> None:
     target = to_target(
         Objects.from_lists([[0, 0, 1, 2], [3, 3, 4, 4], [5, 5, 6, 6]], [0, 1, 2], [False, True, False]), CPU
@@ -244,5 +256,7 @@ def test_shapes_are_detected_after_a_few_hundred_steps(tmp_path: Path) -> None:
     )
     train(classifier)
     backbone, out = str(tmp_path / "classifier"), str(tmp_path / "run")
-    results = train_detector(DetectConfig(data="shapes", backbone=backbone, out=out, settings=Quick(steps=300)))
+    results = train_detector(
+        DetectConfig(data="shapes", backbone=backbone, out=out, settings=replace(QUICK, steps=300))
+    )
     assert results["AP50"] > 8

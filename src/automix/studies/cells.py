@@ -10,11 +10,10 @@ Averaging does not change the student, so one run with ``ema=True`` gives both n
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from automix.runs.metrics import Network
 from automix.studies.settings import Values, merge_values
 
-Network = Literal["student", "teacher"]
 NETWORKS: tuple[Network, ...] = ("student", "teacher")
 
 ACCURACIES = ("top1", "last_top1")

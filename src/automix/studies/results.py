@@ -12,7 +12,6 @@ from automix.studies.cells import NETWORKS, Cell, Column, Network
 from automix.studies.differences import Difference, paired_difference
 from automix.studies.experiment import Experiment
 from automix.studies.plan import Grid, runs_of
-from automix.studies.run_job import results_folder
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def read_value(run: Path, measure: str, network: Network, method: str) -> tuple[
         return RunFolder(run).summary()["seconds"] / 3600, 1
     first, *rest = measure.split("/")
     if first == "detect":
-        path, name = detector_folder(run, rest[0]) / "results.json", rest[1]
+        path, name = RunFolder(run).detector(rest[0]) / "results.json", rest[1]
         return (float(json.loads(path.read_text(encoding="utf-8"))[name]), 1) if path.is_file() else None
     return _read_evaluation(run, network, first, rest[0].format(method=method))
 
@@ -174,23 +173,10 @@ def read_value(run: Path, measure: str, network: Network, method: str) -> tuple[
 def _read_evaluation(run: Path, network: Network, evaluator: str, names: str) -> tuple[float, int] | None:
     from automix.evaluation.suite import read_results
 
-    entry = read_results(results_folder(run, network)).get(evaluator)
+    entry = read_results(RunFolder(run).evaluation_of(network)).get(evaluator)
     values = entry["values"] if entry else {}
     parts = names.split("+")
     return (sum(values[name] for name in parts), 1) if all(name in values for name in parts) else None
-
-
-def detector_folder(run: Path, data: str) -> Path:
-    """Locate the detector that was fine-tuned on a run.
-
-    Args:
-        run: The run folder.
-        data: The detection dataset.
-
-    Returns:
-        The detector's run folder.
-    """
-    return RunFolder(run).detector(data)
 
 
 def _detect_commands(cell: Cell, column: Column, grid: Grid) -> list[str]:
@@ -202,7 +188,7 @@ def _detect_commands(cell: Cell, column: Column, grid: Grid) -> list[str]:
     commands = []
     for seed in range(grid.trials):
         for _, run, _ in runs_of(cell, seed, grid):
-            folder = detector_folder(run, data)
+            folder = RunFolder(run).detector(data)
             if RunFolder(run).is_finished and not (folder / "results.json").is_file():
                 commands.append(
                     f"automix detect train {data} --backbone {run} --kind c4 --recipe {data} --out {folder}"

@@ -63,33 +63,8 @@ def missing_evaluators(job: Job, network: Network) -> list[str]:
     """
     from automix.evaluation.suite import read_results
 
-    done = read_results(results_folder(job.folder, network))
+    done = read_results(RunFolder(job.folder).evaluation_of(network))
     return sorted(name for name, which in job.evaluations if which == network and name not in done)
-
-
-def results_folder(run: Path, network: Network) -> Path:
-    """Locate the evaluation results of a network.
-
-    Args:
-        run: The run folder.
-        network: ``"student"`` or ``"teacher"``.
-
-    Returns:
-        RUN/evaluation for the deployed network, RUN/evaluation-student for a student beside its teacher.
-    """
-    return RunFolder(run).evaluation_of(network)
-
-
-def has_teacher(run: Path) -> bool:
-    """Tell whether a finished run has a teacher.
-
-    Args:
-        run: The run folder.
-
-    Returns:
-        True if its summary has the teacher's accuracy.
-    """
-    return deployed_network(RunFolder(run).summary()) == "teacher"
 
 
 def evaluate_job(job: Job, network: Network) -> None:
@@ -110,13 +85,13 @@ def evaluate_job(job: Job, network: Network) -> None:
 
     device = choose_device(job.values["device"])
     inputs = open_inputs(str(job.folder), device=device, data_root=job.values["data_root"])
-    if network == "student" and has_teacher(job.folder):
+    if network == "student" and deployed_network(RunFolder(job.folder).summary()) == "teacher":
         task, card, _ = load_task(job.folder)
         inputs = replace(inputs, classifier=WithNormalization(task.student, card).to(device).eval())
     session = Session(inputs, corrupted=corrupted_images(job))
     for name, result in evaluate(session, names):
         if isinstance(result, EvaluationResult):
-            write(results_folder(job.folder, network), session, name, result)
+            write(RunFolder(job.folder).evaluation_of(network), session, name, result)
 
 
 def corrupted_images(job: Job) -> Path | None:

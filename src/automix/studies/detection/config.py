@@ -1,22 +1,23 @@
 """The configuration of a fine-tuning, and its flat YAML file: the run's fields first, then the recipe's."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 
+from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
 from automix.core.files import write_text
-from automix.core.validation import check_at_least, check_choice, check_whole, unknown_name
+from automix.core.validation import check_at_least, check_whole, unknown_name
 from automix.runs.folder import RunFolder
 from automix.studies.detection.network import Kind
-from automix.studies.detection.recipe import DetectRecipe, find_detect_recipe, recipe_values
+from automix.studies.detection.recipe import DetectRecipe, change_recipe, find_detect_recipe, recipe_values
 
 MAY_CHANGE = ("out", "data_root", "device", "workers", "checkpoint_minutes")  # between a run and its continuation
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class DetectConfig:
     """One fine-tuning of a detector."""
 
@@ -48,7 +49,6 @@ class DetectConfig:
     """The recipe's fields."""
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, get_args(Kind))
         find_detect_recipe(self.recipe)
         check_whole("seed", self.seed, 0)
         check_whole("accumulate", self.accumulate, 1)
@@ -87,11 +87,9 @@ class DetectConfig:
         for name in ("data", "backbone"):
             if values.get(name) is None:
                 raise AutomixError(f"{name} is missing: automix detect train DATA --backbone RUN")
-        changed: Any = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name in recipe_fields
-        }
-        recipe = type(find_detect_recipe(values.get("recipe", cls.recipe)))
-        return cls(**{name: v for name, v in values.items() if name in own}, settings=recipe(**changed))
+        recipe = find_detect_recipe(values.get("recipe", cls.recipe))
+        settings = change_recipe(recipe, {name: value for name, value in values.items() if name in recipe_fields})
+        return cls(**{name: value for name, value in values.items() if name in own}, settings=settings)
 
     @classmethod
     def load(cls, folder: Path) -> "DetectConfig":

@@ -13,7 +13,7 @@ from automix.core.tensor_files import read_tensors, write_tensors
 from automix.networks.create import create_model
 from automix.runs.folder import load_classifier
 from automix.studies.detection.network import Kind, create_detector
-from automix.studies.detection.recipe import DetectRecipe, recipe_from_values, recipe_values
+from automix.studies.detection.recipe import DetectRecipe, change_recipe, recipe_values
 from automix.training.build import load_initial_weights
 
 DETECTOR = "detector.safetensors"
@@ -107,7 +107,7 @@ class DetectorCard:
         values = json.loads(text)
         if values.pop("format") != FORMAT:
             raise AutomixError(f"format must be {FORMAT}")
-        backbone, settings = Backbone(**values.pop("backbone")), recipe_from_values(values.pop("settings"))
+        backbone, settings = Backbone(**values.pop("backbone")), change_recipe(DetectRecipe(), values.pop("settings"))
         return cls(backbone=backbone, settings=settings, **{**values, "classes": tuple(values["classes"])})
 
 

@@ -5,17 +5,18 @@ paper does not give are those of Detectron2's configurations of that network. Th
 field names, and its help from the lines below them.
 """
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import asdict, replace
+from typing import Any
 
+from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
-from automix.core.validation import check_at_least, check_whole, unknown_name
+from automix.core.validation import check_at_least, check_range, check_whole, unknown_name
 
 DROP = 0.1  # factor on the learning rate at each drop
 WARMUP_START = 0.001  # factor on the learning rate at the start of the warm-up
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class DetectRecipe:
     """The settings of a fine-tuning; the defaults are what Detectron2's C4 and FPN configurations share."""
 
@@ -52,19 +53,16 @@ class DetectRecipe:
         for name in ("proposals", "regions"):
             check_whole(name, getattr(self, name), 2)
         check_whole("warmup_steps", self.warmup_steps, 0)
-        if self.freeze_at not in range(6):
-            raise AutomixError(f"freeze_at must be in [0, 5], got {self.freeze_at}")
-        if not 0 < self.lr < math.inf:
-            raise AutomixError(f"lr must be > 0, got {self.lr}")
-        if not 0 <= self.momentum < 1:
-            raise AutomixError(f"momentum must be in [0, 1), got {self.momentum}")
+        check_whole("freeze_at", self.freeze_at, 0, 5)
+        check_range("lr", self.lr, 0, bounds="()")
+        check_range("momentum", self.momentum, 0, 1, bounds="[)")
         check_at_least("weight_decay", self.weight_decay, 0)
         for name in ("short_sides", "anchor_sizes"):
             sizes = getattr(self, name)
-            if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
+            if not sizes or min(sizes) < 1:
                 raise AutomixError(f"{name} must be one or more sizes >= 1 in pixels, got {sizes}")
-        if any(not 0 < share < 1 for share in self.drops):
-            raise AutomixError(f"drops must be shares of the steps in (0, 1), got {self.drops}")
+        for share in self.drops:
+            check_range("drops", share, 0, 1, bounds="()")
 
     def lr_at(self, step: int) -> float:
         """Compute the learning rate of a step, by Detectron2's WarmupMultiStepLR.
@@ -80,41 +78,31 @@ class DetectRecipe:
         return self.lr * DROP**dropped * (WARMUP_START + (1 - WARMUP_START) * warmup)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Voc(DetectRecipe):
-    """VOC trainval07+12, tested on test2007: 24k iterations (MoCo's schedule; Detectron2's own has 18k)."""
-
-    steps: int = 24_000
-    warmup_steps: int = 100
-    drops: tuple[float, ...] = (18 / 24, 22 / 24)
-    short_sides: tuple[int, ...] = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Coco(DetectRecipe):
-    """COCO train2017, tested on val2017: the 2x schedule, 180k iterations."""
-
-    steps: int = 180_000
-    drops: tuple[float, ...] = (12 / 18, 16 / 18)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quick(DetectRecipe):
-    """The scenes of `shapes`, or a few steps on anything, on a CPU: small images, few regions."""
-
-    steps: int = 600
-    batch_size: int = 4
-    lr: float = 0.01
-    warmup_steps: int = 50
-    drops: tuple[float, ...] = (0.8,)
-    short_sides: tuple[int, ...] = (96,)
-    longest_side: int = 160
-    anchor_sizes: tuple[int, ...] = (8, 16, 24, 32, 48)
-    proposals: int = 200
-    regions: int = 32
-
-
-_RECIPES: dict[str, type[DetectRecipe]] = {"voc": Voc, "coco": Coco, "quick": Quick}
+DETECT_RECIPES = {
+    # VOC trainval07+12, tested on test2007: MoCo's schedule of 24k iterations (Detectron2's own has 18k)
+    "voc": DetectRecipe(
+        steps=24_000,
+        warmup_steps=100,
+        drops=(18 / 24, 22 / 24),
+        short_sides=(480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800),
+    ),
+    # COCO train2017, tested on val2017: the 2x schedule
+    "coco": DetectRecipe(steps=180_000, drops=(12 / 18, 16 / 18)),
+    # the scenes of `shapes`, or a few steps on anything, on a CPU: small images, few regions
+    "quick": DetectRecipe(
+        steps=600,
+        batch_size=4,
+        lr=0.01,
+        warmup_steps=50,
+        drops=(0.8,),
+        short_sides=(96,),
+        longest_side=160,
+        anchor_sizes=(8, 16, 24, 32, 48),
+        proposals=200,
+        regions=32,
+    ),
+}
+"""The recipes by name."""
 
 
 def find_detect_recipe(name: str) -> DetectRecipe:
@@ -129,12 +117,12 @@ def find_detect_recipe(name: str) -> DetectRecipe:
     Raises:
         AutomixError: If there is no recipe of that name.
     """
-    if name not in _RECIPES:
-        raise unknown_name("recipe", name, list(_RECIPES))
-    return _RECIPES[name]()
+    if name not in DETECT_RECIPES:
+        raise unknown_name("recipe", name, DETECT_RECIPES)
+    return DETECT_RECIPES[name]
 
 
-def recipe_values(recipe: DetectRecipe) -> dict[str, object]:
+def recipe_values(recipe: DetectRecipe) -> dict[str, Any]:
     """List the fields as YAML and JSON have them, with lists for tuples.
 
     Args:
@@ -143,19 +131,18 @@ def recipe_values(recipe: DetectRecipe) -> dict[str, object]:
     Returns:
         The values by name.
     """
-    values = {item.name: getattr(recipe, item.name) for item in fields(DetectRecipe)}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(recipe).items()}
 
 
-def recipe_from_values(values: dict[str, object]) -> DetectRecipe:
-    """Build a recipe from the values of `recipe_values`.
+def change_recipe(recipe: DetectRecipe, values: dict[str, Any]) -> DetectRecipe:
+    """Change some fields of a recipe.
 
     Args:
-        values: Values by name; lists become tuples.
+        recipe: The recipe.
+        values: Values by name, as from `recipe_values`; lists become tuples.
 
     Returns:
-        The recipe.
+        The changed recipe.
     """
-    return DetectRecipe(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}  # type: ignore[arg-type]
-    )
+    changed: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    return replace(recipe, **changed)

@@ -53,11 +53,11 @@ def train_detector(
         The content of results.json: average precisions in percent, and what was trained.
 
     Raises:
-        AutomixError: If the settings, the data or the run folder do not fit.
+        AutomixError: If the settings, the data or the run folder do not fit, or another process trains in the folder.
         Stopped: If the process was asked to stop; the state is saved.
     """
     report = report or Silent()
-    with listening() as stop:
+    with listening() as stop, RunFolder(config.folder).lock():
         run = prepare(config, resume=resume, overwrite=overwrite)
         try:
             fit(run, report, stop)
