@@ -141,10 +141,6 @@ def test_wrong_folders_are_refused(tmp_path: Path) -> None:
     write_folder(tmp_path / "mixed", sizes=(8, 9))
     with pytest.raises(AutomixError, match=r"1.png: 9 x 9 px.* 8 x 8 px; pass image_size"):
         load_images(tmp_path / "mixed")
-    write_folder(tmp_path / "broken")
-    (tmp_path / "broken" / "train" / "cat" / "0.png").write_bytes(b"not a picture")
-    with pytest.raises(AutomixError, match=r"cat.0.png: cannot be read as an image"):
-        load_images(tmp_path / "broken")
     write_folder(tmp_path / "empty")
     (tmp_path / "empty" / "test" / "dog").mkdir()
     with pytest.raises(AutomixError, match=r"test.dog: no image in it"):

@@ -20,7 +20,7 @@ def half_then(error: BaseException) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize("before", [None, "old"])
-def test_the_new_file_takes_the_place_of_the_old_one(tmp_path: Path, before: str | None) -> None:
+def test_the_new_file_replaces_the_old_one(tmp_path: Path, before: str | None) -> None:
     path = tmp_path / "x.safetensors"
     if before is not None:
         path.write_text(before)
@@ -79,7 +79,7 @@ def test_a_read_only_folder_is_an_oserror(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="folders cannot be opened here")
-def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_we_return(
+def test_content_is_synced_before_the_rename_and_the_folder_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, calls = tmp_path / "x", []

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -546,10 +547,14 @@ def test_wrong_names_are_refused(tmp_path: Path, name: str, message: str) -> Non
     one_line(error)
 
 
-def test_check_data_opens_no_file_and_searches_the_data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_data_reads_nothing_and_searches_the_data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> Any:
+        pytest.fail("it is read")
+
     monkeypatch.setenv("AUTOMIX_DATA", str(tmp_path))
     write(tmp_path / "CUB_200_2011", CUB)
-    for name, known in DATASETS.items():
+    for name, known in list(DATASETS.items()):
+        monkeypatch.setitem(DATASETS, name, replace(known, layout=fail, generate=known.generate and fail))
         if name == "cub200" or known.generate:
             check_data(name)
         else:

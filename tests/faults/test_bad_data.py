@@ -75,7 +75,7 @@ def test_every_kind_of_broken_file(photos: Path, tmp_path: Path, record: Record)
     assert survived == len(ways)
 
 
-@pytest.mark.parametrize("how", ["killed", "left"])
+@pytest.mark.parametrize("how", ["killed", "exited"])
 def test_workers_that_die(how: str, tmp_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     root = numbered(tmp_path)
     plain().save(root / "train" / "bee" / "deadly.png")
@@ -86,6 +86,6 @@ def test_workers_that_die(how: str, tmp_path: Path, record: Record, monkeypatch:
         assert isinstance(loader, StreamLoader)
         message = error_message(lambda loader=loader: list(loader.batches(0, 11)))  # type: ignore[misc]
         named += message.startswith(f"a loader worker died while it read {root}/train/bee/deadly.png")
-    word = {"killed": "killed", "left": "leaves"}[how]
+    word = {"killed": "killed", "exited": "leaves"}[how]
     record(f"loader worker {word} while it reads", DEATHS, named, "the run ends in one line that names the file")
     assert named == DEATHS
