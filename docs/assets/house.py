@@ -103,8 +103,8 @@ BOX, HEIGHT, GAP = 560, 50, 12
 REACH = 1.28 * (WIDTH - LEFT - BOX - 24) / (len(DRAWN) - 1)  # by which an arc bends, a floor
 STYLE = """
     text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #fff; }
-    .name { font-size: 16px; font-weight: 600; }
-    .about { font-size: 12px; fill: #f3f4fa; }
+    .name { font-size: 17px; font-weight: 600; }
+    .about { font-size: 13px; fill: #f3f4fa; }
     .arc { fill: none; stroke-opacity: 0.7; }
 """
 COLORS = {  # of a box, and of the arrows to it
@@ -152,7 +152,7 @@ def arc(high: str, low: str, counts: dict[tuple[str, str], int]) -> str:
 
 def box(name: str) -> str:
     top, color = floor(name), colors(name)[0]
-    lines = textwrap.wrap(purpose(name).replace("`", ""), 60)[:2]
+    lines = textwrap.wrap(purpose(name).replace("`", ""), 58)[:2]
     first = top + HEIGHT / 2 + (4 if len(lines) == 1 else -4)
     about = "".join(
         f'<text class="about" x="{LEFT + 150}" y="{first + 16 * number:.0f}">{escape(line)}</text>'
