@@ -1,4 +1,4 @@
-"""Methods and variants of AutoMix side by side, each cell a run folder: the tables of docs/results/mix-block.md.
+"""Methods and variants of AutoMix side by side, each cell a run folder: the tables of docs/lab/2026-11-mix-block.md.
 
     python benchmarks/regimes.py a mixup 0                 one cell: regime, variant, seed
     python benchmarks/regimes.py --list a 3 mixup cutmix   the lines of a grid of 3 seeds, for xargs
