@@ -35,7 +35,7 @@ def test_automix_trains_on_real_photos(line: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_masks_get_structure_and_follow_lam_within_500_steps(tmp_path: Path) -> None:
-    """The first 500 of 5,000 steps on 20 classes x 100 images of CIFAR-100: regime (a) of docs/lab/2026-11-mix-block.md."""
+    """The first 500 of 5,000 steps on 20 classes x 100 images of CIFAR-100, as in docs/lab/2026-11-mix-block.md."""
     config = TrainConfig.from_flat({**CIFAR_CUT, "out": str(tmp_path / "run")})
     run = prepare(config, World(), resume=False, overwrite=False)
     run.task.train()
