@@ -1,7 +1,7 @@
 """The paper's ablations: Table 9 (Mix Block), 10 (momentum pipeline), 11 and Figure 10 (layer), Figure 9 (alpha)."""
 
-from automix.studies.cells import Cell, Column, Row, Source, make_cells
-from automix.studies.experiment import Experiment
+from automix.studies.cells import Cell, Column, Row, Source
+from automix.studies.experiment import Experiment, make_experiment
 from automix.studies.names import METHODS, R18, R50, RX50, column
 from automix.studies.settings import Values, merge_values
 
@@ -44,13 +44,13 @@ TABLE9_PAPER = {
     "lam-embedding": (67.15, 70.41),
     "lambda-loss": (67.33, 70.72),
 }
-TABLE9 = Experiment(
+TABLE9 = make_experiment(
     name="table9",
     title="ablation: parts of the Mix Block",
     source="tab:ablation_mb",
     rows=MIX_BLOCK_ROWS,
     columns=TABLE9_COLUMNS,
-    cells=make_cells(MIX_BLOCK_ROWS, TABLE9_COLUMNS, TABLE9_PAPER),
+    paper=TABLE9_PAPER,
     reference="lambda-loss",
 )
 
@@ -152,13 +152,13 @@ TABLE11_PAPER = {
     "layer3": (67.33, 11.44, 34, 70.72, 24.84, 196),
     "layer4": (67.32, 11.64, 28, 70.67, 27.99, 174),
 }
-TABLE11 = Experiment(
+TABLE11 = make_experiment(
     name="table11",
     title="ablation: layer, parameters, hours",
     source="tab:layer_param",
     rows=TABLE11_ROWS,
     columns=TABLE11_COLUMNS,
-    cells=make_cells(TABLE11_ROWS, TABLE11_COLUMNS, TABLE11_PAPER),
+    paper=TABLE11_PAPER,
     reference="layer3",
     notes=("the paper does not say on which hardware its hours were measured",),
 )
@@ -169,13 +169,12 @@ FIGURE10_COLUMNS = (
     column("imagenet-r18", "ImageNet-1k, R-18, 100 epochs", "imagenet", R18, "pytorch100"),
     column("imagenet-r50", "ImageNet-1k, R-50, 100 epochs", "imagenet", R50, "pytorch100"),
 )
-FIGURE10 = Experiment(
+FIGURE10 = make_experiment(
     name="figure10",
     title="sweep of the layer",
     source="fig:app_ablation",
     rows=LAYER_ROWS,
     columns=FIGURE10_COLUMNS,
-    cells=make_cells(LAYER_ROWS, FIGURE10_COLUMNS, {}),
     reference="layer3",
     notes=('the paper says "various network architectures" and recommends layer 3; networks here are our choice',),
 )
@@ -188,13 +187,12 @@ FIGURE9_COLUMNS = (
     column("cifar100-r18", "CIFAR-100, R-18", "cifar100", R18, "cifar"),
     column("tiny-r18", "Tiny-ImageNet, R-18", "tiny-imagenet", R18, "tiny"),
 )
-FIGURE9 = Experiment(
+FIGURE9 = make_experiment(
     name="figure9",
     title="sweep of alpha",
     source="fig:alpha",
     rows=ALPHA_ROWS,
     columns=FIGURE9_COLUMNS,
-    cells=make_cells(ALPHA_ROWS, FIGURE9_COLUMNS, {}),
     reference="alpha-2",
     notes=(
         "the alphas are those from which the paper chooses for other methods, the network is our choice; the paper "

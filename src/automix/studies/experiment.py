@@ -1,9 +1,41 @@
 """An experiment: a table or a figure of the paper, or a study of ours, as data."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from automix.studies.cells import Cell, Column, Row
+from automix.studies.cells import Cell, Column, Row, make_cells
 from automix.studies.fairness import check_fair
+
+
+def make_experiment(
+    name: str,
+    title: str,
+    source: str,
+    rows: tuple[Row, ...],
+    columns: tuple[Column, ...],
+    paper: Mapping[str, Sequence[float | None]] | None = None,
+    *,
+    impossible: Mapping[tuple[str, str], str] | None = None,
+    **options: Any,
+) -> "Experiment":
+    """Make an experiment with a cell for every row in every column.
+
+    Args:
+        name: Its name for ``automix bench``.
+        title: What it shows.
+        source: Its label in the paper's source, or ``"ours"``.
+        rows: The rows.
+        columns: The columns.
+        paper: The paper's numbers by row name, in the order of the columns.
+        impossible: Reasons why cells (row name, column name) cannot be trained.
+        **options: Further fields of `Experiment`.
+
+    Returns:
+        The experiment.
+    """
+    cells = make_cells(rows, columns, paper or {}, impossible)
+    return Experiment(name, title, source, rows, columns, cells, **options)
 
 
 @dataclass(frozen=True)

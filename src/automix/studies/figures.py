@@ -4,8 +4,8 @@ The text gives one number of a figure: AutoMix's ECE in Figure 8. Figures 2, 5 a
 """
 
 from automix.studies.ablations import PIPELINE, automix_row, pipeline_cell
-from automix.studies.cells import Column, Row, make_cells
-from automix.studies.experiment import Experiment
+from automix.studies.cells import Column, Row
+from automix.studies.experiment import Experiment, make_experiment
 from automix.studies.names import R18, R50, column, method_rows
 
 _IN1K: dict[str, object] = {"data": "imagenet", "model": R50, "recipe": "pytorch100"}
@@ -18,25 +18,23 @@ _COST_COLUMNS = (
     Column("top1", "ImageNet-1k, R-50, 100 epochs, top-1 %", _IN1K),
     Column("cost", "time of a step, vanilla's is 1 (lower is better)", _IN1K, "efficiency/step_ratio"),
 )
-FIGURE1 = Experiment(
+FIGURE1 = make_experiment(
     name="figure1",
     title="accuracy against cost, ImageNet",
     source="fig:intro",
     rows=_COST_ROWS,
     columns=_COST_COLUMNS,
-    cells=make_cells(_COST_ROWS, _COST_COLUMNS, {}),
     trials=1,
     pictures=("evaluation/efficiency.png",),
     notes=("the caption names no network: R-50 is our choice; accuracies are in Table 2",),
 )
 
-FIGURE3 = Experiment(
+FIGURE3 = make_experiment(
     name="figure3",
     title="CAM panels of mixed samples",
     source="fig:CAM",
     rows=_SHOWN,
     columns=(Column("top1", "ImageNet-1k, R-50, 100 epochs, top-1 %", _IN1K),),
-    cells=make_cells(_SHOWN, (Column("top1", "", _IN1K),), {}),
     trials=1,
     evaluators=("mixed",),
     pictures=("evaluation/cam-panels.png",),
@@ -46,13 +44,12 @@ _MIXED = tuple(
     Column(name, f"mixed samples, {title} %", _IN1K, f"mixed/{{method}}_{name}")
     for name, title in (("top1", "top-1 is one of the two classes,"), ("top2", "top-2 are the two classes,"))
 )
-FIGURE4 = Experiment(
+FIGURE4 = make_experiment(
     name="figure4",
     title="samples over lam, accuracy on mixed samples",
     source="fig:lambda_main",
     rows=_SHOWN,
     columns=_MIXED,
-    cells=make_cells(_SHOWN, _MIXED, {}),
     trials=1,
     lams=(0.0, 0.3, 0.7, 1.0),
     pictures=("evaluation/samples.png", "evaluation/mixed.png"),
@@ -94,25 +91,24 @@ _CALIBRATED = method_rows(
 )
 _ECE = column("ece", "CIFAR-100, R-18, ECE % (lower is better)", "cifar100", R18, "cifar", measure="calibration/ece")
 FIGURE8_PAPER = {"automix": (2.3,)}
-FIGURE8 = Experiment(
+FIGURE8 = make_experiment(
     name="figure8",
     title="reliability diagrams and ECE, CIFAR-100",
     source="fig:calibration",
     rows=_CALIBRATED,
     columns=(_ECE,),
-    cells=make_cells(_CALIBRATED, (_ECE,), FIGURE8_PAPER),
+    paper=FIGURE8_PAPER,
     pictures=("evaluation/reliability.png",),
 )
 
 _ALONE = (automix_row("automix", "AutoMix"),)
 _SAMPLES = Column("top1", "ImageNet-1k, R-50, 100 epochs, top-1 %", _IN1K)
-FIGURE12 = Experiment(
+FIGURE12 = make_experiment(
     name="figure12",
     title="mixed samples, ImageNet (with Figure 13)",
     source="fig:Visualization_ImageNet_R50.",
     rows=_ALONE,
     columns=(_SAMPLES,),
-    cells=make_cells(_ALONE, (_SAMPLES,), {}),
     trials=1,
     lams=(0.1, 0.3, 0.5, 0.7, 0.9),
     pictures=("evaluation/samples.png",),

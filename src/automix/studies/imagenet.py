@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from automix.studies.cells import Row, make_cells
-from automix.studies.experiment import Experiment
+from automix.studies.cells import Row
+from automix.studies.experiment import make_experiment
 from automix.studies.names import R18, R34, R50, R101, RX101, column, method_rows
 
 _NETWORKS = {"r18": ("R-18", R18), "r34": ("R-34", R34), "r50": ("R-50", R50), "r101": ("R-101", R101)}
@@ -24,13 +24,13 @@ TABLE2_PAPER = {
     "resizemix": (69.50, 73.88, 77.42, 79.27, 80.55, 71.32, 75.64, 78.91, 80.52),
     "automix": (70.50, 74.52, 77.91, 79.87, 80.89, 72.05, 76.10, 79.25, 80.98),
 }
-TABLE2 = Experiment(
+TABLE2 = make_experiment(
     name="table2",
     title="top-1 on ImageNet, ResNets, 100 and 300 epochs",
     source="tab:cls_in_torch",
     rows=method_rows(*TABLE2_PAPER),
     columns=TABLE2_COLUMNS,
-    cells=make_cells(method_rows(*TABLE2_PAPER), TABLE2_COLUMNS, TABLE2_PAPER),
+    paper=TABLE2_PAPER,
 )
 
 TABLE3_COLUMNS = (
@@ -59,13 +59,13 @@ def _titled(title: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
 
 
 TABLE3_ROWS = _titled("RSB", method_rows(*TABLE3_PAPER))
-TABLE3 = Experiment(
+TABLE3 = make_experiment(
     name="table3",
     title="top-1 on ImageNet, RSB A2/A3, light ConvNets",
     source="tab:cls_in_rsb",
     rows=TABLE3_ROWS,
     columns=TABLE3_COLUMNS,
-    cells=make_cells(TABLE3_ROWS, TABLE3_COLUMNS, TABLE3_PAPER),
+    paper=TABLE3_PAPER,
     notes=(
         "RSB mixes each batch by MixUp or by CutMix, at random (method mixup_or_cutmix)",
         "on EfficientNet B0 by A2 the paper has SaliencyMix above AutoMix, and counts the gain over PuzzleMix",
@@ -91,18 +91,14 @@ TABLE4_PAPER = {
 }
 _NO_TOKEN = "TransMix needs a class token, which this network does not have"
 TABLE4_ROWS = _titled("DeiT", method_rows(*TABLE4_PAPER))
-TABLE4 = Experiment(
+TABLE4 = make_experiment(
     name="table4",
     title="top-1 on ImageNet, DeiT's setting, ViTs",
     source="tab:cls_in_vits",
     rows=TABLE4_ROWS,
     columns=TABLE4_COLUMNS,
-    cells=make_cells(
-        TABLE4_ROWS,
-        TABLE4_COLUMNS,
-        TABLE4_PAPER,
-        impossible={("transmix", "swin-t"): _NO_TOKEN, ("transmix", "convnext-t"): _NO_TOKEN},
-    ),
+    paper=TABLE4_PAPER,
+    impossible={("transmix", "swin-t"): _NO_TOKEN, ("transmix", "convnext-t"): _NO_TOKEN},
     notes=(
         "DeiT mixes each batch by MixUp or by CutMix, at random (method mixup_or_cutmix); its setting has EMA, so the "
         "paper's numbers stand beside our teachers",

@@ -9,8 +9,8 @@ stem for small images. The batches are small: with as many images of CIFAR, Mixu
 from automix.methods.automix.settings import AutoMixSettings
 from automix.runs.recipes.alphas import paper_alpha
 from automix.studies.ablations import MIX_BLOCK_ROWS, PIPELINE_METHODS, PIPELINE_ROWS, automix_row, pipeline_cell
-from automix.studies.cells import Column, Row, make_cells
-from automix.studies.experiment import Experiment
+from automix.studies.cells import Column, Row
+from automix.studies.experiment import Experiment, make_experiment
 from automix.studies.names import METHODS
 from automix.studies.settings import Values
 
@@ -66,13 +66,12 @@ ROWS = (
     # flat masks mix as Mixup does: the effect of everything but the masks
     automix_row("automix-flat", "AutoMix, flat masks", lam_margin=0.5, block_share=0.03),
 )
-REPLICA = Experiment(
+REPLICA = make_experiment(
     name="replica",
     title="the comparison, for two cores",
     source="ours",
     rows=ROWS,
     columns=COLUMNS,
-    cells=make_cells(ROWS, COLUMNS, {}),
 )
 
 # More images, more classes, longer training, a wider network, larger batches. In the first two an image is seen only 19
@@ -94,24 +93,22 @@ _REGIMES = (
 _IN_REGIMES = ("vanilla", "mixup", "cutmix", "mixup-clean-end", "cutmix-clean-end", "automix",
                "automix-no-vectors", "automix-no-vectors-mixed-end")  # fmt: skip
 _REGIME_ROWS = tuple(row for row in ROWS if row.name in _IN_REGIMES)
-REPLICA_REGIMES = Experiment(
+REPLICA_REGIMES = make_experiment(
     name="replica-regimes",
     title="other budgets, a wider network",
     source="ours",
     rows=_REGIME_ROWS,
     columns=_REGIMES,
-    cells=make_cells(_REGIME_ROWS, _REGIMES, {}),
 )
 
 _ON_SHAPES = (Column("shapes", "shapes, parts of the Mix Block, top-1 %", SHAPES),)
 _BLOCK_ROWS = (*MIX_BLOCK_ROWS, METHODS["automix"])
-REPLICA_MIX_BLOCK = Experiment(
+REPLICA_MIX_BLOCK = make_experiment(
     name="replica-mix-block",
     title="Table 9 for two cores, on shapes",
     source="ours",
     rows=_BLOCK_ROWS,
     columns=_ON_SHAPES,
-    cells=make_cells(_BLOCK_ROWS, _ON_SHAPES, {}),
 )
 
 _PIPELINE_COLUMNS = tuple(

@@ -1,7 +1,7 @@
 """The paper's tables on other tasks: Table 5 (fine-grained, scenes), Table 7 (detection), Table 8 (localization)."""
 
-from automix.studies.cells import Column, make_cells
-from automix.studies.experiment import Experiment
+from automix.studies.cells import Column
+from automix.studies.experiment import make_experiment
 from automix.studies.names import R18, R50, RX50, RX101, column, method_rows
 
 TABLE5_COLUMNS = (
@@ -27,13 +27,13 @@ TABLE5_PAPER = {
     "resizemix": (78.50, 84.77, 78.10, 84.08, 62.29, 66.82, 64.12, 69.30, 59.66, 63.88),
     "automix": (79.87, 86.56, 81.37, 86.72, 63.08, 68.03, 64.73, 70.49, 59.74, 64.06),
 }
-TABLE5 = Experiment(
+TABLE5 = make_experiment(
     name="table5",
     title="top-1 on CUB-200, Aircraft, iNat, Places205",
     source="tab:cls_fgvc_place",
     rows=method_rows(*TABLE5_PAPER),
     columns=TABLE5_COLUMNS,
-    cells=make_cells(method_rows(*TABLE5_PAPER), TABLE5_COLUMNS, TABLE5_PAPER),
+    paper=TABLE5_PAPER,
     notes=("CUB-200 and Aircraft start from ImageNet weights, which are downloaded when the first run begins",),
 )
 
@@ -52,13 +52,13 @@ TABLE7_PAPER = {
     "resizemix": (82.1, 38.4, 59.4, 42.1),
     "automix": (82.4, 38.6, 59.5, 42.2),
 }
-TABLE7 = Experiment(
+TABLE7 = make_experiment(
     name="table7",
     title="detection: Faster R-CNN on VOC and COCO",
     source="tab:transfer",
     rows=method_rows(*TABLE7_PAPER),
     columns=TABLE7_COLUMNS,
-    cells=make_cells(method_rows(*TABLE7_PAPER), TABLE7_COLUMNS, TABLE7_PAPER),
+    paper=TABLE7_PAPER,
     notes=(
         "the bench trains the ImageNet classifiers; detectors are fine-tuned on them by automix detect, with the "
         "commands named below, and the table then reads their results",
@@ -82,11 +82,11 @@ TABLE8_PAPER = {
     "comixup": (54.13, 59.76),
     "automix": (54.46, 61.05),
 }
-TABLE8 = Experiment(
+TABLE8 = make_experiment(
     name="table8",
     title="localization by CAM, CUB-200",
     source="tab:cub_wsol",
     rows=method_rows(*TABLE8_PAPER),
     columns=TABLE8_COLUMNS,
-    cells=make_cells(method_rows(*TABLE8_PAPER), TABLE8_COLUMNS, TABLE8_PAPER),
+    paper=TABLE8_PAPER,
 )
