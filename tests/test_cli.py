@@ -1,5 +1,6 @@
 """The command line: wrong words are refused in one line before any image is read, and settings are put together."""
 
+import os
 import re
 import subprocess
 import sys
@@ -203,6 +204,18 @@ QUICK = [
 def test_help_does_not_import_torch(arguments: str) -> None:
     code = f"import sys; from automix.cli.main import run; run({arguments.split()}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", ["--help", "--version", "recipes"])
+def test_a_closed_pipe_is_no_error(arguments: str) -> None:
+    """As in `automix models | head`, where `head` ends first."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "automix", *arguments.split()]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, env=buffered)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

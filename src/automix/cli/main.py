@@ -48,7 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     warnings.showwarning = _show_warning
     code = run(sys.argv[1:] if arguments is None else arguments)
-    sys.stdout.flush()
     sys.stderr.flush()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # Once in some fifty runs gloo's threads abort the interpreter's ordinary exit, after all work is done.
@@ -71,10 +70,11 @@ def run(arguments: Sequence[str]) -> int:
     debug = len(words) < len(arguments)
     try:
         execute(words)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print_error("interrupted")
         return 130
-    except BrokenPipeError:  # `automix models | head`
+    except (BrokenPipeError, SystemExit):  # `automix models | head`; rich turns the first into the second
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
