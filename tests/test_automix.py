@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,8 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
                 task.update(step / steps)
 
     student, block = task.param_groups(lr=0.1)
-    train([student], 40)
+    with pytest.warns(UserWarning, match="param_groups"):
+        train([student], 40)
     before = loss_of_samples()
     train([block], 60)
     assert loss_of_samples() < before - 0.02
@@ -490,6 +492,23 @@ def test_classes_are_counted_or_named() -> None:
     AutoMix(Shy(), layer="body", channels=12, class_vectors=False)
     with pytest.raises(ValueError, match=r"num_classes.*>= 1"):
         AutoMix(Shy(), layer="body", channels=12, num_classes=0)
+
+
+@pytest.mark.parametrize("knows_the_block", [True, False])
+def test_an_optimizer_without_the_mix_block_is_noticed(knows_the_block: bool) -> None:
+    task, (x, y) = make(), batch()
+    parameters: Any = task.param_groups(lr=0.1) if knows_the_block else task.student.parameters()
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(25):
+            optimizer.zero_grad()
+            task(x, y).loss.backward()
+            optimizer.step()
+            task.update(step / 100)
+    messages = [str(warning.message) for warning in caught]
+    assert [message for message in messages if "param_groups" in message] == ([] if knows_the_block else messages)
+    assert bool(messages) != knows_the_block
 
 
 def test_a_criterion_gets_logits_and_the_mixed_label() -> None:

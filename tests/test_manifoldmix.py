@@ -77,6 +77,7 @@ def test_after_the_last_layer_and_before_it_in_every_family(name: str, layer: in
     model = timm.create_model(name, num_classes=5, **NETWORKS[name]).eval()
     x, y = batch(4, 32, 32)
     task = create_task(model, layers=(layer,))
+    task.student.eval()
     index = torch.tensor([2, 3, 0, 1])
     task.options = {}
     task.mixer = lambda z, y, **rest: manifoldmix(z, y, lam=0.0, index=index)
@@ -84,6 +85,7 @@ def test_after_the_last_layer_and_before_it_in_every_family(name: str, layer: in
     lam, _ = drawn(x)
     assert 0 < lam < 1
     task = create_task(model, layers=(layer,))
+    task.student.eval()
     assert not torch.allclose(task(x, y).logits, model(x).detach(), atol=1e-6)  # drawn ones: really mixed
 
 

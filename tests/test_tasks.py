@@ -2,10 +2,12 @@
 
 import copy
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from conftest import batch
 from method_data import traits
@@ -279,6 +281,57 @@ def test_deploy_keeps_what_was_frozen() -> None:
         deployed = automix.create_task("mixup", model, ema=ema).deploy()
         flags = [parameter.requires_grad for parameter in deployed.parameters()]
         assert flags == [parameter is not frozen for parameter in model.parameters()]
+
+
+def test_progress_that_falls_is_noticed_once() -> None:
+    """As in a loop that counts the steps of each epoch anew."""
+    task = make("mixup")
+    task.update(0.5)
+    with pytest.warns(UserWarning, match=r"progress fell from 0\.5 to 0"):
+        task.update(0.0)
+    task.update(0.5)
+    task.update(0.0)  # without another warning, which would be an error here
+
+
+def test_an_untrained_teacher_is_not_deployed_silently() -> None:
+    task = make("mixup", ema=True)
+    task.deploy()  # before any training there is nothing to say
+    task(*batch())
+    with pytest.warns(UserWarning, match=r"update\(\) was never called"):
+        task.deploy()
+
+
+def test_a_model_in_eval_mode_is_trained() -> None:
+    task = automix.create_task("mixup", traits("mixup").model().eval(), ema=True)
+    assert task.student.training
+    assert task.teacher is not None
+    assert not task.teacher.training
+
+
+def test_the_parameters_of_a_criterion_are_trained() -> None:
+    class Scaled(torch.nn.CrossEntropyLoss):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, input: Tensor, target: Tensor) -> Tensor:
+            return super().forward(self.scale * input, target)
+
+    task = make("automix", criterion=Scaled())
+    groups = task.param_groups(lr=0.1)
+    assert [group["name"] for group in groups] == ["student", "criterion", "mix_block"]
+    listed = {id(parameter) for group in groups for parameter in group["params"]}
+    assert listed == {id(parameter) for parameter in task.parameters() if parameter.requires_grad}
+
+
+def test_a_model_in_ddp_is_refused(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        model = torch.nn.parallel.DistributedDataParallel(traits("mixup").model())
+        with pytest.raises(automix.AutomixError, match=r"model .*DDP\(task\)"):
+            automix.create_task("mixup", model)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_the_function_registry_is_a_package_too() -> None:

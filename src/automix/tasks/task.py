@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from automix.core.criteria import Criterion, MixedLoss, mixed_loss
 from automix.core.distributed import rank_and_world
@@ -68,7 +69,7 @@ class Task(nn.Module, ABC):
     clean images.
 
     Args:
-        model: The network to train, the student.
+        model: The network to train, the student; put into training mode if it is in eval mode.
         momentum: Momentum of the teacher that follows the student, in [0, 1); None trains without a teacher.
         one_hot_loss: Add the loss on the clean images to the loss on the mixed ones.
         mix_until: Mix until this part of the training, in [0, 1]; the rest is plain training on clean images.
@@ -100,7 +101,10 @@ class Task(nn.Module, ABC):
             raise AutomixError(f"momentum must be None or in [0, 1), got {momentum}")
         check_range("mix_until", mix_until, 0, 1)
         check_whole("total_steps", total_steps, 1)
-        self.student = model
+        if isinstance(model, DistributedDataParallel):
+            raise AutomixError("model must not be wrapped in DistributedDataParallel: wrap the task, DDP(task)")
+        # A pretrained network often comes in eval mode, in which its BatchNorm would never train.
+        self.student = model if model.training else model.train()
         self.teacher = None if momentum is None else make_teacher(model)
         self.momentum = momentum
         self.one_hot_loss = one_hot_loss
@@ -112,6 +116,7 @@ class Task(nn.Module, ABC):
         self.step = 0
         self.progress = 0.0
         self._calls = 0  # since the last update
+        self._warned: set[str] = set()
 
     # --- one training step
 
@@ -174,6 +179,10 @@ class Task(nn.Module, ABC):
             progress = min(1.0, self.step / self.total_steps)
         if not 0 <= progress <= 1:
             raise AutomixError(f"progress must be in [0, 1], such as step / total_steps; got {progress}")
+        if progress < self.progress:
+            self._warn_once(
+                "progress", f"progress fell from {self.progress:g} to {progress:g}: pass the part of the WHOLE training"
+            )
         if self.teacher is not None:
             follow(self.teacher, self.student, momentum_at(self.step, progress, self.momentum or 0.0))
         self.step += 1
@@ -273,10 +282,15 @@ class Task(nn.Module, ABC):
         generator = step_generator(self.seed, self.step, part=self._calls * world + rank)
         self._calls += 1
         if self._calls == _FORGOTTEN_UPDATE:
-            warnings.warn(
-                f"task.update() was not called for {_FORGOTTEN_UPDATE} batches: the teacher stands still", stacklevel=5
+            self._warn_once(
+                "update", f"task.update() was not called for {_FORGOTTEN_UPDATE} batches: the teacher stands still"
             )
         return generator
+
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, stacklevel=4)
 
     # --- what a training script asks for
 
@@ -295,7 +309,10 @@ class Task(nn.Module, ABC):
         Returns:
             Parameter groups, each with a ``name``.
         """
-        return [{"name": "student", "params": list(self.student.parameters()), "lr": lr, **options}]
+        groups = [{"name": "student", "params": list(self.student.parameters()), "lr": lr, **options}]
+        if isinstance(self.criterion, nn.Module) and (learned := list(self.criterion.parameters())):
+            groups.append({"name": "criterion", "params": learned, "lr": lr, **options})
+        return groups
 
     def deploy(self) -> nn.Module:
         """Copy the trained classifier out of the task.
@@ -304,6 +321,8 @@ class Task(nn.Module, ABC):
             A plain module in eval mode with the structure of the model passed in; its parameters require gradients
             where those of that model do.
         """
+        if self.teacher is not None and self.step == 0 and self._calls:
+            self._warn_once("deploy", "task.update() was never called: the deployed teacher is the untrained network")
         deployed = copy.deepcopy(self.classifier)
         for parameter, original in zip(deployed.parameters(), self.student.parameters(), strict=True):
             parameter.requires_grad_(original.requires_grad)

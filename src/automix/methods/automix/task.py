@@ -43,6 +43,7 @@ from automix.networks.modes import eval_mode
 from automix.tasks.task import LossTerms, StepOutput, Task, batch_norm_hint
 
 LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: images as good as clean
+CHECKED_STEP = 20  # by then the Mix Block must have moved
 WARMUP_STEPS = 200  # before that, flat masks are no reason for a warning
 
 
@@ -123,6 +124,7 @@ class AutoMix(Task):
         self.preset = preset
         self.settings = settings
         self._resting_block: list[Tensor] | None = None
+        self._first_weight: Tensor | None = None
 
     def extra_repr(self) -> str:
         """Return the preset and all settings, for ``repr``."""
@@ -241,7 +243,22 @@ class AutoMix(Task):
                 for parameter, saved in zip(trained, self._resting_block, strict=True):
                     parameter.copy_(saved)
             self._resting_block = None
+        self._check_optimizer()
         super().update(progress)
+
+    def _check_optimizer(self) -> None:
+        """Warn if the optimizer does not know the Mix Block, whose weights then never change."""
+        if self.step not in (0, CHECKED_STEP) or self.settings.block_lr == 0 or not self.mix_block.attention:
+            return
+        weight = self.mix_block.w_z.weight
+        if not weight.requires_grad:
+            return
+        if self.step == 0:
+            self._first_weight = weight.detach().clone()
+        elif self._first_weight is not None and torch.equal(weight, self._first_weight):
+            self._warn_once(
+                "optimizer", "the Mix Block is not trained: build the optimizer from task.param_groups(lr=...)"
+            )
 
     def _lambda_loss(self, mixed: Mixed) -> dict[str, Tensor]:
         """l_lambda (Eq. 7), for each mask and then averaged; gamma falls linearly to 0 over the training.
