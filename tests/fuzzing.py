@@ -68,7 +68,7 @@ def sandbox(folder: Path) -> Iterator[None]:
         make_files(folder)
         patch.setattr("automix.training.train", check_instead_of_training)
         patch.setattr(sys.modules["automix.deploy.export"], "export", check_instead_of_exporting)
-        patch.setattr("automix.views.explorer.serve.serve", lambda *_: None)
+        patch.setattr("automix.views.explorer.server.serve", lambda *_: None)
         yield
 
 

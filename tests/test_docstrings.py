@@ -20,6 +20,8 @@ ROOMS: tuple[str, ...] = (
     "studies",
     "studies.detection",
     "tasks",
+    "views",
+    "views.explorer",
     "views.report",
 )
 """The rooms whose exported names (`__all__`) are complete."""

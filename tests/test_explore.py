@@ -1,4 +1,4 @@
-"""The explorer: what it shows is what the task mixes and the networks say, on a page that lets nothing in or out."""
+"""The explorer: it shows what tasks mix and networks predict, on a page that loads and exposes nothing else."""
 
 import asyncio
 import json
@@ -32,10 +32,12 @@ from automix.runs.folder import load_classifier
 from automix.runs.recipes import find_recipe
 from automix.training import train
 from automix.training.load import load_task
-from automix.views.explorer import serve, views
+from automix.views.explorer import render
+from automix.views.explorer import server as server_module
+from automix.views.explorer.explorer import NEEDS_NETWORK, NEEDS_TRAINING, ONE_IMAGE, Explorer
 from automix.views.explorer.gate import Gate
 from automix.views.explorer.open import open_explorer
-from automix.views.explorer.pair import NEEDS_BLOCK, NEEDS_NETWORK, ONE_IMAGE, Blend, Explorer, Pair, Picture
+from automix.views.explorer.pair import MixedImage, Pair, Picture
 from automix.views.explorer.uploads import take_upload
 
 HAND_CRAFTED = ("cutmix", "fmix", "gridmix", "mixup", "mixup_or_cutmix", "resizemix", "saliencymix", "smoothmix")
@@ -62,9 +64,9 @@ def pair(explorer: Explorer) -> Pair:
     return explorer.pair(explorer.examples[0], explorer.examples[1])
 
 
-def mixed(explorer: Explorer, pair: Pair, method: str, lam: float) -> Blend:
+def mixed(explorer: Explorer, pair: Pair, method: str, lam: float) -> MixedImage:
     blend = explorer.mix(pair, method, lam)
-    assert isinstance(blend, Blend), blend
+    assert isinstance(blend, MixedImage), blend
     return blend
 
 
@@ -109,11 +111,11 @@ def test_automix_mixes_as_its_task_does(run: Path, explorer: Explorer, pair: Pai
     assert torch.allclose(blend.pixels, shown.clamp(0, 1))
 
 
-def test_networks_say_what_a_direct_pass_says(run: Path, explorer: Explorer, pair: Pair) -> None:
+def test_classifications_are_those_of_a_direct_pass(run: Path, explorer: Explorer, pair: Pair) -> None:
     task, _, _ = load_task(run)
     assert task.teacher is not None
     blend = mixed(explorer, pair, "automix", 0.4)
-    answers = explorer.ask(blend)
+    answers = explorer.classify(blend)
     assert [answer.network for answer in answers] == ["student", "teacher"]
     for answer, network in zip(answers, (task.student, task.teacher), strict=True):
         with torch.no_grad():
@@ -121,31 +123,31 @@ def test_networks_say_what_a_direct_pass_says(run: Path, explorer: Explorer, pai
         assert answer.classes == tuple(likely.indices[0].tolist())
         assert answer.probabilities == pytest.approx(likely.values[0].tolist(), abs=1e-6)
     assert answers[0].probabilities != answers[1].probabilities
-    brief = explorer.ask_briefly([mixed(explorer, pair, "mixup", 0.7), blend])[1]
+    brief = explorer.classify_batch([mixed(explorer, pair, "mixup", 0.7), blend])[1]
     assert (brief.network, brief.classes) == ("teacher", answers[1].classes)
     assert brief.probabilities == pytest.approx(answers[1].probabilities, abs=1e-5)
 
 
-def test_maps_are_those_of_the_answers(pair: Pair) -> None:
+def test_maps_belong_to_the_top_classes(pair: Pair) -> None:
     small = open_explorer("test_resnet", untrained=True)
     blend = mixed(small, small.pair(small.examples[0], small.examples[1]), "cutmix", 0.4)
-    (answer,) = small.ask(blend)
+    (answer,) = small.classify(blend)
     assert answer.maps is not None
     expected = cam(small.networks["classifier"], blend.x, torch.tensor([answer.classes]))[0]
     assert torch.allclose(answer.maps, resize_maps(expected, (160, 160)), atol=1e-5)
 
 
-def test_a_network_without_maps_says_why_and_answers(explorer: Explorer, pair: Pair) -> None:
-    answer = explorer.ask(mixed(explorer, pair, "mixup", 0.4))[0]  # at 16 px the last map has one position
+def test_a_network_without_maps_is_classified_with_a_note(explorer: Explorer, pair: Pair) -> None:
+    answer = explorer.classify(mixed(explorer, pair, "mixup", 0.4))[0]  # at 16 px the last map has one position
     assert len(answer.classes) == 2
     transformer = open_explorer("test_vit", untrained=True)
     blend = mixed(transformer, transformer.pair(*transformer.examples[:2]), "mixup", 0.5)
-    assert transformer.ask(blend)[0].maps is not None  # Grad-CAM
-    transformer._ways["classifier"] = [("cam", 4)]
-    answer = transformer.ask(blend)[0]
+    assert transformer.classify(blend)[0].maps is not None  # Grad-CAM
+    transformer._cam_methods["classifier"] = [("cam", 4)]
+    answer = transformer.classify(blend)[0]
     assert answer.maps is None
-    assert answer.note.startswith("no maps of where it sees them: no CAM")
-    assert transformer.ask(blend)[0] == answer
+    assert answer.note.startswith("no class activation maps: ")
+    assert transformer.classify(blend)[0] == answer
 
 
 def test_a_new_lam_costs_one_pass_of_each_network(run: Path) -> None:
@@ -158,7 +160,7 @@ def test_a_new_lam_costs_one_pass_of_each_network(run: Path) -> None:
         mixed(fresh, pair, method, 0.5)
     passes.clear()
     for lam in (0.2, 0.3):
-        fresh.ask(mixed(fresh, pair, "automix", lam))
+        fresh.classify(mixed(fresh, pair, "automix", lam))
     assert passes == {"student": 2, "teacher": 2}
     passes.clear()
     for method in ("automix", "puzzlemix", "attentivemix"):
@@ -169,8 +171,8 @@ def test_a_new_lam_costs_one_pass_of_each_network(run: Path) -> None:
     assert fresh.pair(fresh.examples[0], fresh.examples[1]) is pair
 
 
-def test_every_method_mixes_or_says_why_in_a_line(explorer: Explorer, pair: Pair) -> None:
-    found = explorer.compare(pair, 0.4)
+def test_every_method_mixes_or_gives_a_one_line_reason(explorer: Explorer, pair: Pair) -> None:
+    found = explorer.mix_all(pair, 0.4)
     assert next(iter(found)) == "automix"
     assert set(found) == set(automix.methods())
     lines = {name: blend for name, blend in found.items() if isinstance(blend, str)}
@@ -178,7 +180,7 @@ def test_every_method_mixes_or_says_why_in_a_line(explorer: Explorer, pair: Pair
     assert {name for name, line in lines.items() if line == ONE_IMAGE} == {"augmix", "pixmix", "vanilla"}
     assert all("\n" not in line for line in lines.values())
     for blend in found.values():
-        if isinstance(blend, Blend):
+        if isinstance(blend, MixedImage):
             assert blend.pixels.shape == (3, 16, 16)
             assert 0 <= float(blend.mask.min()) <= float(blend.mask.max()) <= 1
             assert 0 <= blend.share <= 1
@@ -188,10 +190,10 @@ def test_the_same_pair_lam_and_method_give_the_same_picture(run: Path, explorer:
     again = open_explorer(str(run))
     other = again.pair(again.examples[0], again.examples[1])
     torch.rand(7)
-    for name, blend in explorer.compare(pair, 0.35).items():
+    for name, blend in explorer.mix_all(pair, 0.35).items():
         repeated = again.mix(other, name, 0.35)
-        if isinstance(blend, Blend):
-            assert isinstance(repeated, Blend)
+        if isinstance(blend, MixedImage):
+            assert isinstance(repeated, MixedImage)
             assert torch.equal(blend.pixels, repeated.pixels), name
             assert torch.equal(blend.mask, repeated.mask), name
         else:
@@ -199,7 +201,7 @@ def test_the_same_pair_lam_and_method_give_the_same_picture(run: Path, explorer:
 
 
 @pytest.mark.parametrize("lam", [-0.1, 1.1, float("nan")])
-def test_lam_is_a_share(explorer: Explorer, pair: Pair, lam: float) -> None:
+def test_lam_must_be_in_0_to_1(explorer: Explorer, pair: Pair, lam: float) -> None:
     with pytest.raises(ValueError, match="lam"):
         explorer.mix(pair, "mixup", lam)
 
@@ -209,26 +211,26 @@ def test_lam_is_a_share(explorer: Explorer, pair: Pair, lam: float) -> None:
 
 def test_without_a_network_hand_crafted_methods_mix() -> None:
     nothing = open_explorer()
-    found = nothing.compare(nothing.pair(*nothing.examples[:2]), 0.5)
-    assert {name for name, blend in found.items() if isinstance(blend, Blend)} >= set(HAND_CRAFTED)
-    assert found["automix"] == NEEDS_BLOCK
+    found = nothing.mix_all(nothing.pair(*nothing.examples[:2]), 0.5)
+    assert {name for name, blend in found.items() if isinstance(blend, MixedImage)} >= set(HAND_CRAFTED)
+    assert found["automix"] == NEEDS_NETWORK
     assert found["puzzlemix"] == NEEDS_NETWORK
-    assert nothing.ask(mixed(nothing, nothing.pair(*nothing.examples[:2]), "mixup", 0.5)) == []
-    assert "No network is open" in views.one_method(nothing, nothing.pair(*nothing.examples[:2]), "mixup", 0.5)
+    assert nothing.classify(mixed(nothing, nothing.pair(*nothing.examples[:2]), "mixup", 0.5)) == []
+    assert "No network is open" in render.one_method(nothing, nothing.pair(*nothing.examples[:2]), "mixup", 0.5)
 
 
-def test_an_untrained_network_of_timms(photos: Path) -> None:
+def test_an_untrained_timm_network(photos: Path) -> None:
     named = open_explorer("test_resnet", untrained=True, data=str(photos))
     assert {one.caption for one in named.examples} == {"a", "b", "c"}
     assert {one.label for one in named.examples} == {None}  # its classes are others
     assert named.examples[0].pixels.shape == (3, 160, 160)
     assert (len(named.classes), named.classes[:2]) == (1000, ("tench", "goldfish"))
     pair = named.pair(*named.examples[:2])
-    found = named.compare(pair, 0.5)
-    assert {name for name, blend in found.items() if isinstance(blend, Blend)} >= {*HAND_CRAFTED, "puzzlemix"}
+    found = named.mix_all(pair, 0.5)
+    assert {name for name, blend in found.items() if isinstance(blend, MixedImage)} >= {*HAND_CRAFTED, "puzzlemix"}
     with torch.no_grad():
         assert torch.equal(named.networks["classifier"](pair.x).argmax(dim=1), pair.y)
-    assert "its weights are random" in views.heading(named)
+    assert "The weights are random" in render.heading(named)
     torch.rand(7)  # global randomness has no say
     again = open_explorer("test_resnet", untrained=True)
     for name, tensor in named.networks["classifier"].state_dict().items():
@@ -244,10 +246,10 @@ def test_a_classifiers_file_and_a_run_without_its_checkpoint(run: Path, tmp_path
         assert list(opened.networks) == ["classifier"]
         assert len(opened.notes) == notes
         pair = opened.pair(*opened.examples[:2])
-        assert opened.mix(pair, "automix", 0.5) == NEEDS_BLOCK
+        assert opened.mix(pair, "automix", 0.5) == NEEDS_TRAINING
         blend = mixed(opened, pair, "mixup", 0.5)
         with torch.no_grad():
-            assert opened.ask(blend)[0].classes[0] == int(model(blend.x).argmax())
+            assert opened.classify(blend)[0].classes[0] == int(model(blend.x).argmax())
 
 
 def test_a_file_whose_data_is_elsewhere_has_drawn_examples(run: Path, tmp_path: Path) -> None:
@@ -257,8 +259,8 @@ def test_a_file_whose_data_is_elsewhere_has_drawn_examples(run: Path, tmp_path: 
     opened = open_explorer(str(file))
     assert opened.examples[0].caption == "disc"
     assert opened.examples[0].label is None
-    assert opened.notes[0].startswith("its data is not here (")
-    assert isinstance(opened.mix(opened.pair(*opened.examples[:2]), "puzzlemix", 0.5), Blend)
+    assert opened.notes[0].startswith("The data of the run is not available (")
+    assert isinstance(opened.mix(opened.pair(*opened.examples[:2]), "puzzlemix", 0.5), MixedImage)
     with pytest.raises(ValueError, match="gone"):
         open_explorer(str(file), data=str(tmp_path / "gone"))
 
@@ -267,14 +269,17 @@ def test_a_file_whose_data_is_elsewhere_has_drawn_examples(run: Path, tmp_path: 
     ("options", "message"),
     [
         ({"source": "no_such_net"}, "no such folder or file, and no network of timm's"),
-        ({"source": "test_resnet", "untrained": True, "weights": "x"}, "accepted is one of them"),
-        ({"untrained": True}, "are for a network given by name"),
+        (
+            {"source": "test_resnet", "untrained": True, "weights": "x"},
+            "weights must not be given together with untrained",
+        ),
+        ({"untrained": True}, "weights and untrained need a network"),
         ({"source": "test_resnet", "untrained": True, "data": "no-such-data"}, "no-such-data"),
         ({"source": "test_resnet", "weights": "no-such-file"}, "no-such-file"),
         ({"source": "."}, "no last.safetensors in it"),
     ],
 )
-def test_what_cannot_be_opened_is_a_line(options: dict[str, Any], message: str) -> None:
+def test_sources_that_cannot_be_opened_are_one_line_errors(options: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, OSError), match=re.escape(message)) as caught:
         open_explorer(options.pop("source", None), **options)
     assert "\n" not in str(caught.value)
@@ -306,7 +311,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_upload_is_a_line_and_is_removed(explorer: Explorer, tmp_path: Path, name: str) -> None:
+def test_a_bad_upload_is_a_one_line_error_and_is_removed(explorer: Explorer, tmp_path: Path, name: str) -> None:
     path = tmp_path / "hash" / name
     path.parent.mkdir()
     path.write_bytes(BAD[name])
@@ -316,7 +321,7 @@ def test_a_bad_upload_is_a_line_and_is_removed(explorer: Explorer, tmp_path: Pat
     assert line.startswith(f"{name}: ")
     assert "\n" not in line
     assert str(tmp_path) not in line
-    assert (name in ("text.png", "drawing.png", "empty.jpg")) <= ("accepted are JPEG" in line)
+    assert (name in ("text.png", "drawing.png", "empty.jpg")) <= ("upload JPEG" in line)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -355,16 +360,16 @@ def test_nothing_outside_the_folder_is_read_or_removed(
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
-def test_names_out_of_files_are_words(explorer: Explorer) -> None:
+def test_class_names_and_file_names_are_escaped(explorer: Explorer) -> None:
     card = replace(explorer.card, classes=(EVIL, EVIL + "2", EVIL + "3"))
     evil = replace(explorer, card=card, name=EVIL, notes=[EVIL], examples=explorer.examples)
     picture = Picture(explorer.examples[0].pixels, EVIL)
     pair = evil.pair(picture, evil.examples[1])
     pages = [
-        views.heading(evil),
-        views.picker(evil, 0, picture, EVIL),
-        views.one_method(evil, pair, "automix", 0.4),
-        views.all_methods(evil, pair, 0.4),
+        render.heading(evil),
+        render.picker(evil, 0, picture, EVIL),
+        render.one_method(evil, pair, "automix", 0.4),
+        render.all_methods(evil, pair, 0.4),
     ]
     for page in pages:
         assert "<script" not in page
@@ -377,7 +382,7 @@ def test_pictures_on_the_page_are_those_that_were_mixed(explorer: Explorer, pair
     import base64
     import io
 
-    page = views.one_method(explorer, pair, "automix", 0.4)
+    page = render.one_method(explorer, pair, "automix", 0.4)
     shown = [base64.b64decode(found) for found in re.findall(r"data:image/webp;base64,([^\"]+)", page)]
     blend = mixed(explorer, pair, "automix", 0.4)
     with Image.open(io.BytesIO(shown[1])) as opened:
@@ -385,8 +390,8 @@ def test_pictures_on_the_page_are_those_that_were_mixed(explorer: Explorer, pair
     assert torch.equal(pixels, (blend.pixels * 255).round().long())
     assert f"label: 0.40 {pair.pictures[0].caption} + 0.60 {pair.pictures[1].caption}" in page
     assert [page.count(f"<h3>{name}</h3>") for name in ("Student", "Teacher")] == [1, 1]
-    assert views.one_method(explorer, pair, "automix", 0.4) == page
-    assert views.one_method(explorer, pair, "automix", 0.5) != page
+    assert render.one_method(explorer, pair, "automix", 0.4) == page
+    assert render.one_method(explorer, pair, "automix", 0.5) != page
 
 
 # --- the gate and the server -----------------------------------------------------------------------------------------
@@ -437,15 +442,15 @@ def ask(gate: Gate, path: str, body: bytes = b"", host: str = "127.0.0.1:7860") 
         ("//gradio_api/file=/etc/passwd", 404),
     ],
 )
-def test_what_the_page_does_not_need_is_not_there(tmp_path: Path, path: str, status: int) -> None:
-    found, headers, _ = ask(Gate(answer, tmp_path, only_here=True), path)
+def test_routes_that_the_page_does_not_need_are_not_found(tmp_path: Path, path: str, status: int) -> None:
+    found, headers, _ = ask(Gate(answer, tmp_path, local_only=True), path)
     assert found == status
     assert "connect-src 'self'" in headers["content-security-policy"]
     assert not re.findall(r"https?:|\*", headers["content-security-policy"])
 
 
-def test_payloads_name_uploads_only(tmp_path: Path) -> None:
-    gate = Gate(answer, tmp_path, only_here=True)
+def test_payloads_may_name_only_uploads(tmp_path: Path) -> None:
+    gate = Gate(answer, tmp_path, local_only=True)
 
     def status(payload: Any) -> int:
         return ask(gate, "/gradio_api/queue/join", json.dumps(payload).encode())[0]
@@ -466,28 +471,28 @@ def test_payloads_name_uploads_only(tmp_path: Path) -> None:
     ("host", "status"),
     [("localhost:7860", 200), ("127.0.0.1", 200), ("[::1]:7860", 200), ("evil.example:7860", 403), ("", 403)],
 )
-def test_a_page_for_this_machine_has_its_names_only(tmp_path: Path, host: str, status: int) -> None:
-    assert ask(Gate(answer, tmp_path, only_here=True), "/", host=host)[0] == status
-    assert ask(Gate(answer, tmp_path, only_here=False), "/", host=host)[0] == 200
+def test_a_local_server_refuses_other_host_names(tmp_path: Path, host: str, status: int) -> None:
+    assert ask(Gate(answer, tmp_path, local_only=True), "/", host=host)[0] == status
+    assert ask(Gate(answer, tmp_path, local_only=False), "/", host=host)[0] == 200
 
 
-def test_a_port_in_use_and_wrong_addresses_are_a_line(
+def test_a_port_in_use_and_wrong_addresses_are_one_line_errors(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(serve, "check_gradio", lambda: None)
+    monkeypatch.setattr(server_module, "check_gradio", lambda: None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert cli.run(["explore", "--port", str(port)]) == 2
         error = capsys.readouterr().err
-        assert error.startswith(f"automix: port={port} cannot be had (Address already in use): accepted is another")
+        assert re.match(rf"automix: port .*{port} \(Address already in use\)", error)
         assert error.count("\n") == 1
     for line, message in {
         "--port -1": ".*port.*-1",
         "--port 70000": ".*port.*70000",
         "--port x": ".*port.*integer",
-        "--host no.such.host.invalid": "host=no.such.host.invalid: accepted is an address of this machine",
-        "--host 203.0.113.7": "host=203.0.113.7: accepted is an address of this machine",
-        "--host ..": "host=..: accepted is an address of this machine",
+        "--host no.such.host.invalid": r"host .*address of this machine.*no\.such\.host\.invalid",
+        "--host 203.0.113.7": r"host .*address of this machine.*203\.0\.113\.7",
+        "--host ..": r"host .*address of this machine.*\.\.",
     }.items():
         assert cli.run(["explore", *line.split()]) == 2
         error = capsys.readouterr().err
@@ -495,23 +500,22 @@ def test_a_port_in_use_and_wrong_addresses_are_a_line(
         assert error.count("\n") == 1
 
 
-def test_without_gradio_there_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_gradio_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
     assert cli.run(["explore"]) == 2
-    assert capsys.readouterr().err == "automix: explore needs gradio: pip install 'automix[explore]'\n"
+    assert re.fullmatch(r"automix: .*gradio.*automix\[explore\].*\n", capsys.readouterr().err)
 
 
-def test_other_hosts_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_public_host_gives_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[tuple[str, str]] = []
-    monkeypatch.setattr(serve, "check_gradio", lambda: None)
-    monkeypatch.setattr(serve, "serve", lambda explorer, listener, host: served.append((explorer.name, host)))
+    monkeypatch.setattr(server_module, "check_gradio", lambda: None)
+    monkeypatch.setattr(server_module, "serve", lambda explorer, listener, host: served.append((explorer.name, host)))
     with pytest.warns(UserWarning, match="whoever reaches this machine can use the page"):
         cli.execute(["explore", "--host", "0.0.0.0", "--port", "0"])
     cli.execute(["explore", "--port", "0"])
     assert served == [("no network", "0.0.0.0"), ("no network", "127.0.0.1")]
-    assert [serve.is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "example.org")] == [
-        True, True, True, False, False, False,
-    ]  # fmt: skip
+    hosts = ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "example.org")
+    assert [server_module.is_loopback(host) for host in hosts] == [True] * 3 + [False] * 3
 
 
 # --- in a real browser -----------------------------------------------------------------------------------------------
@@ -562,12 +566,12 @@ class Visit:
 
     def __init__(self, browser: Any, server: Server, width: int = 1280, scheme: str = "light") -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.requests: list[str] = []
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(server.address)
         self.page.wait_for_selector("#am-one img")
@@ -583,8 +587,8 @@ class Visit:
         )
 
     def close(self, server: Server) -> None:
-        """All went without a word, and within the server."""
-        assert self.said == []
+        """Check that the browser reported nothing and loaded nothing from elsewhere."""
+        assert self.messages == []
         own = (server.address + "/", "data:", "blob:" + server.address)
         assert [url for url in self.requests if not url.startswith(own)] == []
         self.context.close()
@@ -595,7 +599,7 @@ def upload(visit: Visit, side: int, name: str, content: bytes) -> None:
     visit.page.locator(f"#am-side-{side} input[type=file]").set_input_files(file)
 
 
-def test_lam_moves_the_picture(browser: Any, server: Server) -> None:
+def test_the_slider_and_the_examples_change_the_picture(browser: Any, server: Server) -> None:
     visit = Visit(browser, server)
     page = visit.page
     start, slider = visit.mixed(), page.locator("#am-lam input[type=range]")
@@ -620,7 +624,7 @@ def test_lam_moves_the_picture(browser: Any, server: Server) -> None:
     visit.close(server)
 
 
-def test_rubbish_gets_a_message_and_an_image_is_taken(browser: Any, server: Server, tmp_path: Path) -> None:
+def test_a_bad_upload_shows_a_message_and_a_good_one_is_used(browser: Any, server: Server, tmp_path: Path) -> None:
     visit = Visit(browser, server)
     start = visit.mixed()
     before = set(server.uploads())
@@ -641,7 +645,7 @@ def test_rubbish_gets_a_message_and_an_image_is_taken(browser: Any, server: Serv
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
-def test_it_fits_the_screen_and_its_light(browser: Any, server: Server, width: int, scheme: str) -> None:
+def test_the_page_fits_the_screen_in_light_and_dark(browser: Any, server: Server, width: int, scheme: str) -> None:
     visit = Visit(browser, server, width, scheme)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     background = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -650,7 +654,7 @@ def test_it_fits_the_screen_and_its_light(browser: Any, server: Server, width: i
     visit.close(server)
 
 
-def test_the_server_gives_no_file_away(server: Server, tmp_path: Path) -> None:
+def test_the_server_serves_no_other_files(server: Server, tmp_path: Path) -> None:
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
@@ -677,7 +681,7 @@ def test_the_server_gives_no_file_away(server: Server, tmp_path: Path) -> None:
     assert list(server.folder.rglob("*secret*")) == []
 
 
-def test_ctrl_c_ends_it_with_a_line(server: Server) -> None:
+def test_ctrl_c_stops_the_server(server: Server) -> None:
     server.process.send_signal(signal.SIGINT)
     out, error = server.process.communicate(timeout=20)
     assert server.process.returncode == 130

@@ -42,7 +42,7 @@ def explore(
         host: The address of this machine to listen on.
     """
     from automix.views.explorer.open import open_explorer
-    from automix.views.explorer.serve import bind, check_gradio, is_loopback, serve
+    from automix.views.explorer.server import bind, check_gradio, is_loopback, serve
 
     check_gradio()
     with bind(host, port) as listener:

@@ -35,6 +35,8 @@ class MixTask(Task):
         **options: Options of `mix`.
     """
 
+    image_functions = ("look",)
+
     def __init__(
         self,
         model: nn.Module,

@@ -84,6 +84,9 @@ class Task(nn.Module, ABC):
     learns_to_mix: ClassVar[bool] = False
     """Whether the way of mixing is learned, so that `diagnose` has something to measure."""
 
+    image_functions: ClassVar[tuple[str, ...]] = ()
+    """Attributes ``f(network or task, x, ...)`` whose value does not depend on lam: features, saliency, attention."""
+
     def __init__(
         self,
         model: nn.Module,

@@ -83,6 +83,7 @@ class AutoMix(Task):
     """
 
     learns_to_mix = True
+    image_functions = ("tap",)
 
     def __init__(
         self,

@@ -1,5 +1,11 @@
-"""The explorer, `automix explore`: two images, lam under a finger, and what every method and network makes of them.
+"""The explorer, `automix explore`: a local web page that mixes two images by every method at any lam.
 
-pair.py mixes and asks the networks, open.py opens what is explored, and neither knows of a page. page.py and views.py
-are the page (Gradio), gate.py and serve.py the server that answers this machine and nothing but that page.
+The explorer itself knows of no page; page.py and render.py build the page (Gradio), gate.py and server.py serve it.
 """
+
+from automix.views.explorer.explorer import Explorer
+from automix.views.explorer.open import open_explorer
+from automix.views.explorer.pair import Classification, MixedImage, Pair, Picture
+from automix.views.explorer.server import serve
+
+__all__ = ["Classification", "Explorer", "MixedImage", "Pair", "Picture", "open_explorer", "serve"]

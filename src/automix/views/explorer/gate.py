@@ -1,9 +1,9 @@
-"""What the server answers: the page and what the page needs. Gradio alone would answer far more.
+"""Restrict the server to the page and what the page needs.
 
-Gradio has routes that serve files, fetch addresses on the caller's behalf and take recordings, and a payload may name
-a file, or an address, that Gradio then copies for itself. Here, whatever the page does not use does not exist, payloads
-may name uploaded files only, and the browser is told to load nothing from elsewhere. A server for this machine alone
-also refuses a visitor that calls it by another name, as a page of somebody else's would whose name leads here.
+Gradio alone also serves files, fetches URLs for the caller and takes recordings, and a payload may name a file or a URL
+that Gradio then copies. Here every other route is not found, payloads may name only uploaded files, and the browser may
+load nothing from elsewhere. A server for this machine only also checks the Host header, against DNS rebinding: a
+foreign web page whose host name resolves to this machine.
 """
 
 import json
@@ -21,9 +21,9 @@ ROUTES = re.compile(
     r"/|/(config|theme\.css|manifest\.json|favicon\.ico)/?|/(assets|static)/.+"
     r"|/gradio_api/(queue/join|queue/data|upload|upload_progress|heartbeat/\w+)/?"
 )
-ASKING = "/gradio_api/queue/join"
-LONGEST = 100_000  # bytes of a question: numbers, names, and where an upload lies
-HERE = ("127.0.0.1", "localhost", "::1")
+JOIN_ROUTE = "/gradio_api/queue/join"
+MAX_BODY = 100_000  # bytes of an event: numbers, names, and the path of an upload
+LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 HEADERS = (
     (
         b"content-security-policy",
@@ -37,29 +37,35 @@ HEADERS = (
 
 
 class Gate:
-    """Before the ASGI `app`: `uploads` is the folder whose files payloads may name, `only_here` for this machine."""
+    """ASGI middleware in front of the app.
 
-    def __init__(self, app: App, uploads: Path, only_here: bool) -> None:
+    Args:
+        app: The ASGI app.
+        uploads: The folder whose files payloads may name.
+        local_only: Answer only requests whose Host header names this machine.
+    """
+
+    def __init__(self, app: App, uploads: Path, local_only: bool) -> None:
         self.app = app
         self.uploads = uploads.resolve()
-        self.only_here = only_here
+        self.local_only = local_only
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http" or not ROUTES.fullmatch(scope["path"]):
-            await _refuse(scope, send, 404, "there is no such page")
+            await _refuse(scope, send, 404, "not found")
             return
-        if self.only_here and _host(scope) not in HERE:
-            await _refuse(scope, send, 403, "this page is for the machine that it runs on")
+        if self.local_only and _host(scope) not in LOCAL_NAMES:
+            await _refuse(scope, send, 403, "this server answers requests to localhost only")
             return
-        if scope["path"].rstrip("/") == ASKING:
+        if scope["path"].rstrip("/") == JOIN_ROUTE:
             body = await _read(receive)
             if body is None or not self.names_uploads_only(body):
-                await _refuse(scope, send, 403, "the question is too long, or names a file that was not uploaded")
+                await _refuse(scope, send, 403, "the request is too long or names a file that was not uploaded")
                 return
-            receive = _again(body, receive)
+            receive = _replay(body, receive)
         await self.app(scope, receive, _with_headers(send))
 
     def names_uploads_only(self, body: bytes) -> bool:
@@ -74,7 +80,7 @@ class Gate:
 
 
 def _paths(value: Any) -> list[object]:
-    """Whatever stands under the name `path`, at any depth."""
+    """All values under the key `path`, at any depth."""
     if isinstance(value, dict):
         here = [value["path"]] if "path" in value else []
         return here + [path for item in value.values() for path in _paths(item)]
@@ -82,32 +88,32 @@ def _paths(value: Any) -> list[object]:
 
 
 def _host(scope: Message) -> str:
-    """The name by which the server was called, without the port."""
+    """The Host header without the port."""
     name = next((value for key, value in scope["headers"] if key == b"host"), b"").decode("latin-1")
     return re.sub(r":\d*$", "", name).strip("[]").lower()
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """The body of a request, or None where it is too long."""
+    """The body of a request, or None if it is too long."""
     body = b""
-    while len(body) <= LONGEST:
+    while len(body) <= MAX_BODY:
         message = await receive()
         if message["type"] != "http.request":
             return None
         body += message.get("body", b"")
         if not message.get("more_body"):
-            return body if len(body) <= LONGEST else None
+            return body if len(body) <= MAX_BODY else None
     return None
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that hands out the body that was read already."""
-    left = [{"type": "http.request", "body": body, "more_body": False}]
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that first returns the body that was read already."""
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def hand_out() -> Message:
-        return left.pop() if left else await receive()
+    async def receive_again() -> Message:
+        return pending.pop() if pending else await receive()
 
-    return hand_out
+    return receive_again
 
 
 def _with_headers(send: Send) -> Send:

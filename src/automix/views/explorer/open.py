@@ -1,4 +1,4 @@
-"""What `automix explore` opens: a run, a classifier's file, a network of timm's, or nothing but images."""
+"""Open a run, a classifier's file, a timm network, or only images to explore."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,18 +6,20 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from automix.core.errors import one_line
+from automix.core.errors import AutomixError, one_line
 from automix.data.shapes import CLASSES, draw_shapes
 from automix.evaluation.inputs import find_config, open_test_set, pretrained_card
 from automix.evaluation.samples import Samples
 from automix.networks.create import create_model
 from automix.runs.classifier import Card
 from automix.runs.folder import RunFolder, load_classifier
-from automix.views.explorer.pair import Explorer, Picture
+from automix.views.explorer.explorer import Explorer
+from automix.views.explorer.pair import Picture
 
 EXAMPLES = 12
-SHAPES_SIZE = 96  # px, of the images that are there without a network
-UNTRAINED = "its weights are random: what it says of an image means nothing"
+SHAPES_SIZE = 96  # px, of the images without a network
+UNTRAINED = "The weights are random: the predictions mean nothing."
+NO_CHECKPOINT = "The run has no checkpoint: only its classifier is shown, without a student and a Mix Block."
 
 
 def open_explorer(
@@ -28,18 +30,26 @@ def open_explorer(
     weights: str | None = None,
     untrained: bool = False,
 ) -> Explorer:
-    """`source` is a run's folder, a classifier's file, the name of a network of timm's, or None for images alone.
+    """Open what is to be explored.
 
-    Examples are test images of `data`: of the run's own data if not given, of `shapes` where there is none. A named
-    network has timm's pretrained weights, those of the safetensors file `weights`, or random ones (`untrained`).
+    Args:
+        source: A run folder, a classifier's safetensors file, the name of a timm network, or None for images only.
+        data: Dataset or folder whose test images are the examples. If not given, the run's own data, or drawn shapes
+            where there is none or it is not available.
+        data_root: The folder of named datasets.
+        weights: Safetensors file for a network given by name; timm's pretrained weights if not given.
+        untrained: Use random weights for a network given by name.
+
+    Returns:
+        The explorer.
     """
     by_name = source is not None and not Path(source).exists()
     if (weights is not None or untrained) and not by_name:
-        raise ValueError("weights and untrained are for a network given by name: accepted is one beside them")
+        raise AutomixError(f"weights and untrained need a network given by name, got {source}")
     if weights is not None and untrained:
-        raise ValueError(f"weights={weights} beside untrained: accepted is one of them")
+        raise AutomixError(f"weights must not be given together with untrained, got {weights}")
     if source is None:
-        opened = _nothing()
+        opened = _without_network()
     elif by_name:
         opened = _by_name(source, weights, untrained)
     else:
@@ -47,7 +57,7 @@ def open_explorer(
     return _with_examples(opened, source, data, data_root)
 
 
-def _nothing() -> Explorer:
+def _without_network() -> Explorer:
     card = Card(
         model="none",
         model_options={},
@@ -61,7 +71,7 @@ def _nothing() -> Explorer:
 
 
 def _from_path(path: Path) -> Explorer:
-    """A run with its checkpoint has student, teacher and task; without one, or as a file, the classifier alone."""
+    """Open a run with its student, teacher and task; a file or a run without a checkpoint has only a classifier."""
     if RunFolder(path).is_run and RunFolder(path).has_checkpoint:
         from automix.training.load import load_task
 
@@ -71,8 +81,7 @@ def _from_path(path: Path) -> Explorer:
             networks = {"classifier": task.student}
         return Explorer(str(path), card, (), networks, task, config.method)
     model, card = load_classifier(path)
-    notes = ["there is no checkpoint in it: no student beside the teacher, and no Mix Block"] if path.is_dir() else []
-    return Explorer(str(path), card, (), {"classifier": model}, notes=notes)
+    return Explorer(str(path), card, (), {"classifier": model}, notes=[NO_CHECKPOINT] if path.is_dir() else [])
 
 
 def _by_name(name: str, weights: str | None, untrained: bool) -> Explorer:
@@ -82,7 +91,7 @@ def _by_name(name: str, weights: str | None, untrained: bool) -> Explorer:
 
 
 def _network(name: str, count: int, size: int, weights: str | None, untrained: bool) -> tuple[nn.Module, list[str]]:
-    """The network, with a note where its weights are random."""
+    """Build the network; the list has a note if its weights are random."""
     from automix.training.build import load_initial_weights
 
     if weights is None and not untrained:
@@ -90,8 +99,8 @@ def _network(name: str, count: int, size: int, weights: str | None, untrained: b
             return create_model(name, num_classes=count, image_size=size, pretrained=True), []
         except (OSError, RuntimeError) as error:
             reason = one_line(error)
-            raise ValueError(
-                f"model {name}: no pretrained weights ({reason}); accepted are --weights FILE and --untrained"
+            raise AutomixError(
+                f"{name}: no pretrained weights ({reason}); give --weights FILE or --untrained"
             ) from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the same network every time
@@ -102,7 +111,7 @@ def _network(name: str, count: int, size: int, weights: str | None, untrained: b
 
 
 def _class_names(card: Card) -> tuple[str, ...]:
-    """ImageNet's where the network was trained on it, else numbers."""
+    """Names of the ImageNet classes if the network was trained on them, else numbers."""
     import timm
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
@@ -117,7 +126,7 @@ def _class_names(card: Card) -> tuple[str, ...]:
 
 
 def _with_examples(opened: Explorer, source: str | None, data: str | None, data_root: str | None) -> Explorer:
-    """With test images to choose from; data that is not on this machine is missed only where it was asked for."""
+    """Add test images to choose from. Data that is not available is an error only if the user named it."""
     folder = Path(source) if source is not None else None
     config = find_config(folder) if folder is not None else None
     if data is None and config is None and "data" not in opened.card.facts:
@@ -127,10 +136,10 @@ def _with_examples(opened: Explorer, source: str | None, data: str | None, data_
     except (ValueError, OSError) as error:
         if data is not None:
             raise
-        note = f"its data is not here ({one_line(error)}): these examples are drawn"
+        note = f"The data of the run is not available ({one_line(error)}): the examples are drawn shapes."
         return replace(opened, examples=_shapes(opened.card.image_size), notes=[*opened.notes, note])
     if len(test) < 2:
-        raise ValueError(f"data {name!r} has {len(test)} test image: accepted are 2 or more")
+        raise AutomixError(f"data must have at least 2 test images, got {len(test)} in {name!r}")
     card = opened.card
     if card.classes == tuple(str(number) for number in range(len(test.classes))):
         card = replace(card, classes=test.classes)
@@ -145,7 +154,7 @@ def _shapes(size: int) -> list[Picture]:
 
 
 def _choose(samples: Samples, known: tuple[str, ...]) -> list[Picture]:
-    """Some test images of as many classes as possible, with their class where the network knows the same ones."""
+    """Choose test images of as many classes as possible; they have labels if the network has the same classes."""
     part = next(samples.first(EXAMPLES).parts(EXAMPLES))
     same = samples.classes == known
     return [

@@ -1,6 +1,6 @@
-"""The page: two pickers, lam, and two tabs, one method closely or all of them side by side. pair.py does the work.
+"""The page in Gradio: two pickers, a slider for lam, and two tabs, for one method and for all of them.
 
-Needs Gradio; only serve.py imports this file.
+Only server.py imports this file, because importing Gradio takes seconds.
 """
 
 from importlib.resources import files
@@ -9,26 +9,29 @@ from typing import Any
 
 import gradio as gr
 
-from automix.views.explorer import views
-from automix.views.explorer.pair import Explorer, Picture
+from automix.views.explorer import render
+from automix.views.explorer.explorer import Explorer
+from automix.views.explorer.pair import Picture
 from automix.views.explorer.uploads import take_upload
 
-Chosen = tuple[int | Picture, int | Picture]  # examples by their number, and uploads
+Chosen = tuple[int | Picture, int | Picture]  # examples by number, uploads as pictures
 
-KEPT = (600, 3600)  # uploads that nobody read: every 600 s, those older than 3600 s are removed
+DELETE_UPLOADS = (600, 3600)  # every 600 s, remove uploads that are older than 3600 s and were never read
 ONE, ALL = "one", "all"
-PICKED = """element.addEventListener('click', (event) => {
+ON_CLICK = """element.addEventListener('click', (event) => {
   const button = event.target.closest('[data-number]');
   if (button) trigger('select', {number: Number(button.dataset.number)});
 });"""
 
 
 def build_page(explorer: Explorer, uploads: Path) -> gr.Blocks:
-    """The page of `explorer`; Gradio puts uploads into the folder `uploads`."""
+    """Build the page; Gradio stores uploads in the folder `uploads`."""
     start: Chosen = (0, 1)
-    with gr.Blocks(title="automix explore", fill_width=True, analytics_enabled=False, delete_cache=KEPT) as page:
+    with gr.Blocks(
+        title="automix explore", fill_width=True, analytics_enabled=False, delete_cache=DELETE_UPLOADS
+    ) as page:
         chosen, tab = gr.State(start), gr.State(ONE)
-        gr.HTML(views.heading(explorer), elem_classes="am", apply_default_css=False, js_on_load=None)
+        gr.HTML(render.heading(explorer), elem_classes="am", apply_default_css=False, js_on_load=None)
         with gr.Row():
             with gr.Column(scale=5, min_width=320):
                 sides = [_side(explorer, side, start) for side in (0, 1)]
@@ -43,13 +46,13 @@ def build_page(explorer: Explorer, uploads: Path) -> gr.Blocks:
                         every = gr.HTML(elem_classes="am", elem_id="am-all", apply_default_css=False, js_on_load=None)
 
         def show(chosen: Chosen, lam: float | None, method: str, tab: str) -> tuple[Any, Any]:
-            pair = explorer.pair(*(views.picture_of(explorer, which) for which in chosen))
-            share = min(max(lam or 0.0, 0.0), 1.0)  # nothing stands in the box while a number is typed
+            pair = explorer.pair(*(render.find_picture(explorer, which) for which in chosen))
+            share = min(max(lam or 0.0, 0.0), 1.0)  # the box is empty while a number is typed
             if tab == ONE:
-                return views.one_method(explorer, pair, method, share), gr.skip()
-            return gr.skip(), views.all_methods(explorer, pair, share)
+                return render.one_method(explorer, pair, method, share), gr.skip()
+            return gr.skip(), render.all_methods(explorer, pair, share)
 
-        # One event at a time, and of many moves of the slider the last: whoever drags sees where the finger is now.
+        # One event at a time, and of many moves of the slider only the last, so that the picture keeps up.
         quiet: dict[str, Any] = {
             "show_progress": "hidden",
             "api_visibility": "private",
@@ -63,7 +66,7 @@ def build_page(explorer: Explorer, uploads: Path) -> gr.Blocks:
             this.select(lambda name=name: name, None, tab, **quiet).then(show, inputs, outputs, **quiet)
         page.load(show, inputs, outputs, **quiet)
         for side, (shown, button) in enumerate(sides):
-            pick, take = _choosing(explorer, side, uploads)
+            pick, take = _handlers(explorer, side, uploads)
             shown.select(pick, chosen, [chosen, shown], **quiet).then(show, inputs, outputs, **quiet)
             taken = button.upload(take, [chosen, button], [chosen, shown], preprocess=False, **quiet)
             taken.then(show, inputs, outputs, **quiet)
@@ -73,22 +76,22 @@ def build_page(explorer: Explorer, uploads: Path) -> gr.Blocks:
 def _side(explorer: Explorer, side: int, chosen: Chosen) -> tuple[gr.HTML, gr.UploadButton]:
     with gr.Group(elem_id=f"am-side-{side}"):
         shown = gr.HTML(
-            views.picker(explorer, side, chosen[side]),
+            render.picker(explorer, side, chosen[side]),
             elem_classes="am",
             apply_default_css=False,
-            js_on_load=PICKED,
+            js_on_load=ON_CLICK,
             padding=True,
         )
         button = gr.UploadButton("Upload an image", file_types=["image"], size="sm")
     return shown, button
 
 
-def _choosing(explorer: Explorer, side: int, uploads: Path) -> tuple[Any, Any]:
-    """What happens when an example is picked for a side, and when an image is uploaded for it."""
+def _handlers(explorer: Explorer, side: int, uploads: Path) -> tuple[Any, Any]:
+    """The handlers for picking an example and for uploading an image, for one side."""
 
-    def put(chosen: Chosen, what: int | Picture, complaint: str = "") -> tuple[Chosen, str]:
-        changed: Chosen = (what, chosen[1]) if side == 0 else (chosen[0], what)
-        return changed, views.picker(explorer, side, what, complaint)
+    def put(chosen: Chosen, new: int | Picture, error: str = "") -> tuple[Chosen, str]:
+        changed: Chosen = (new, chosen[1]) if side == 0 else (chosen[0], new)
+        return changed, render.picker(explorer, side, new, error)
 
     def pick(chosen: Chosen, event: gr.EventData) -> tuple[Chosen, str]:
         number = event.number
@@ -106,4 +109,5 @@ def _choosing(explorer: Explorer, side: int, uploads: Path) -> tuple[Any, Any]:
 
 
 def style() -> str:
+    """The style sheet."""
     return files("automix.views.explorer").joinpath("style.css").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The server of the page: bound before anything is built, quiet, and gone with one line."""
+"""The web server of the page: the port is bound before anything slow is built."""
 
 import errno
 import ipaddress
@@ -10,12 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from automix.core.validation import check_whole
+from automix.core.errors import AutomixError
+from automix.core.validation import check_range, check_whole
 from automix.training.signals import Stopped, listening
-from automix.views.explorer.pair import Explorer
+from automix.views.explorer.explorer import Explorer
 
-LARGEST = 10 * 2**20  # bytes of an upload
-SILENT = {  # for Gradio and what it brings: nothing is fetched, counted or sent
+MAX_UPLOAD = 10 * 2**20  # bytes
+NO_TELEMETRY = {  # Gradio and its dependencies fetch and send nothing
     "GRADIO_ANALYTICS_ENABLED": "False",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "GRADIO_SHARE": "False",
@@ -24,28 +25,29 @@ SILENT = {  # for Gradio and what it brings: nothing is fetched, counted or sent
 
 
 def check_gradio() -> None:
-    """Complain in one line where Gradio is missing; it is imported (for seconds) only when all else is right."""
+    """Raise an error if Gradio is not installed; importing it takes seconds and happens later."""
     if find_spec("gradio") is None:
-        raise ValueError("explore needs gradio: pip install 'automix[explore]'")
+        raise AutomixError("explore needs gradio; pip install 'automix[explore]'")
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens, or a ValueError of one line; port 0 takes a free one."""
+    """Listen on an address of this machine; port 0 takes a free one."""
     check_whole("port", port, 0)
-    if port > 65535:
-        raise ValueError(f"port={port}: accepted are 0, for a free one, to 65535")
+    check_range("port", port, 0, 65535)
+    not_ours = AutomixError(f"host must be an address of this machine, got {host}")
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except UnicodeError:  # a name that no machine can have
+        raise not_ours from None
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            raise ValueError(f"host={host}: accepted is an address of this machine") from None
+            raise not_ours from None
         reason = os.strerror(error.errno)
-        raise ValueError(f"port={port} cannot be had ({reason}): accepted is another, or 0 for a free one") from None
-    except UnicodeError:  # no name of any machine
-        raise ValueError(f"host={host}: accepted is an address of this machine") from None
+        raise AutomixError(f"port must be free, or 0 for any free one, got {port} ({reason})") from None
 
 
 def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -53,7 +55,16 @@ def is_loopback(host: str) -> bool:
 
 
 def serve(explorer: Explorer, listener: socket.socket, host: str) -> None:
-    """Show the page until somebody stops it; leaves by Stopped."""
+    """Serve the page until Ctrl-C.
+
+    Args:
+        explorer: What the page shows.
+        listener: A listening socket; see `bind`.
+        host: The address that the socket was bound to.
+
+    Raises:
+        Stopped: The user has stopped the server.
+    """
     import uvicorn
 
     port = listener.getsockname()[1]
@@ -69,8 +80,8 @@ def serve(explorer: Explorer, listener: socket.socket, host: str) -> None:
 
 
 def build_app(explorer: Explorer, folder: Path, host: str, port: int) -> Any:
-    """The ASGI application; uploads go to `folder`."""
-    os.environ.update(SILENT)  # read when Gradio is imported
+    """Build the ASGI application; uploads go to `folder`."""
+    os.environ.update(NO_TELEMETRY)  # read when Gradio is imported
     os.environ["GRADIO_TEMP_DIR"] = str(folder)  # read when a page is built
     import gradio as gr
     from fastapi import FastAPI
@@ -86,7 +97,7 @@ def build_app(explorer: Explorer, folder: Path, host: str, port: int) -> Any:
         server_port=port,
         footer_links=[],
         run_history=False,
-        max_file_size=LARGEST,
+        max_file_size=MAX_UPLOAD,
         ssr_mode=False,
         enable_monitoring=False,
         mcp_server=False,
@@ -94,4 +105,4 @@ def build_app(explorer: Explorer, folder: Path, host: str, port: int) -> Any:
         theme=gr.themes.Default(primary_hue="indigo", font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         css=style(),
     )
-    return Gate(app, folder, only_here=is_loopback(host))
+    return Gate(app, folder, local_only=is_loopback(host))
