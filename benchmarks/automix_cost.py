@@ -58,6 +58,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tuned": ("automix", {}),
     "tuned, no class vectors": ("automix", NO_CLASS_VECTORS),
     "fast": ("automix", {"preset": "fast"}),
+    **{
+        f"{name}, low memory": ("automix", {**options, "low_memory": True})
+        for name, options in (("algorithm 1", ALGORITHM1), ("tuned", {}), ("fast", {"preset": "fast"}))
+    },
 }
 REFERENCE = "mixup"
 

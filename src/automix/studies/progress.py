@@ -11,7 +11,7 @@ from rich.table import Column as BarPart
 
 from automix.core.errors import one_line
 from automix.studies.plan import Job, estimate_seconds, step_times
-from automix.training.display import Silent
+from automix.training.display import Silent, time_left
 from automix.training.run import Run
 
 
@@ -95,8 +95,8 @@ class RunBar(Silent):
         self.bar.start()
 
     def step(self, run: Run, metrics: dict[str, float]) -> None:
-        per_step = (time.monotonic() - self.since) / (run.step - self.first)
-        self.bar.update(self.job, completed=run.step, left=_clock(per_step * (run.total_steps - run.step)))
+        left = time_left(time.monotonic() - self.since, run.step - self.first, run.total_steps - run.step)
+        self.bar.update(self.job, completed=run.step, left=str(left))
 
     def end(self, run: Run, summary: dict[str, Any]) -> None:
         self.bar.stop()

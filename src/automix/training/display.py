@@ -22,6 +22,42 @@ def choose_display() -> Display:
     return Bar(Console(highlight=False)) if sys.stdout.isatty() else Lines(Console(soft_wrap=True, highlight=False))
 
 
+def step_bar(console: Console) -> Progress:
+    """Make a live bar of training steps.
+
+    Args:
+        console: The terminal.
+
+    Returns:
+        A bar that disappears at the end. Its tasks have a field `numbers`, a text behind the time left.
+    """
+    return Progress(
+        TextColumn("step"),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=12),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        # the last column takes the rest of the line, and on a narrow terminal loses its end
+        TextColumn("{task.fields[numbers]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        console=console,
+        transient=True,
+        expand=True,
+    )
+
+
+def time_left(seconds: float, done: int, left: int) -> timedelta:
+    """Estimate the rest of a training.
+
+    Args:
+        seconds: Time spent.
+        done: Steps done in that time, at least 1.
+        left: Steps to do.
+
+    Returns:
+        The time at the same speed, in whole seconds.
+    """
+    return timedelta(seconds=round(seconds / done * left))
+
+
 class Silent:
     """Shows nothing."""
 
@@ -56,8 +92,7 @@ class Lines(Silent):
             self.console.print(f"resumed after step {run.step} of {run.total_steps}")
 
     def epoch(self, run: Run, record: dict[str, Any]) -> None:
-        per_step = (run.seconds - run.seconds_before) / (run.step - self.first_step)
-        left = timedelta(seconds=round(per_step * (run.total_steps - run.step)))
+        left = time_left(run.seconds - run.seconds_before, run.step - self.first_step, run.total_steps - run.step)
         parts = [f"epoch {record['epoch']:3d}/{run.config.settings.epochs}", f"loss {record['loss']:.3f}"]
         networks = [name for name in record if name.endswith("_top1")]
         parts += [f"{name.removesuffix('_top1')} {record[name]:.2f} %" for name in networks]
@@ -78,17 +113,7 @@ class Bar(Lines):
 
     def begin(self, run: Run) -> None:
         super().begin(run)
-        self.bar = Progress(
-            TextColumn("step"),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=12),
-            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
-            # the last column takes what is left of the line, and on a narrow terminal loses its end
-            TextColumn("{task.fields[numbers]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
-            console=self.console,
-            transient=True,
-            expand=True,
-        )
+        self.bar = step_bar(self.console)
         self.job = self.bar.add_task("", total=run.total_steps, completed=run.step, numbers="")
         self.bar.start()
 

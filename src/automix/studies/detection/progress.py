@@ -3,17 +3,16 @@
 import json
 import sys
 from collections.abc import Iterable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from automix.evaluation.progress import Item, no_progress, progress_bar
 from automix.runs.folder import RunFolder
 from automix.runs.metrics import truncate_metrics
 from automix.studies.detection.run import DetectRun
+from automix.training.display import step_bar, time_left
 
 STEPS_BETWEEN_LINES = 20
 
@@ -79,8 +78,7 @@ class Report:
             means: Means since the last call, by name.
         """
         steps = run.config.settings.steps
-        per_step = (run.seconds - run.seconds_before) / (run.step - self.first_step)
-        left = timedelta(seconds=round(per_step * (steps - run.step)))
+        left = time_left(run.seconds - run.seconds_before, run.step - self.first_step, steps - run.step)
         self.console.print(f"step {run.step:{len(str(steps))}d}/{steps}  {_numbers(means)}  {left} left")
 
     def track(self, items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
@@ -124,8 +122,7 @@ class Bar(Report):
 
     def begin(self, run: DetectRun) -> None:
         super().begin(run)
-        columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=12), TimeRemainingColumn(compact=True))
-        self.bar = Progress(*columns, TextColumn("{task.fields[numbers]}"), console=self.console, transient=True)
+        self.bar = step_bar(self.console)
         self.job = self.bar.add_task("", total=run.config.settings.steps, completed=run.step, numbers="")
         self.bar.start()
 
