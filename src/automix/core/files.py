@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, never half of one, whatever happens while they are written."""
+"""Atomic writes: a file has either its old or its new content, whatever happens during the write."""
 
 import os
 import platform
@@ -9,14 +9,16 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path | None = None) -> None:
-    """Let `write` fill a temporary file beside `path`, bring it to the disk, and move it to `path`.
+    """Write a temporary file beside `path`, flush it to disk, and move it to `path`.
 
-    If anything fails, a full disk or Ctrl-C included, the temporary file is removed, the file that was at `path` before
-    is untouched, and the error passes through. The temporary file keeps the suffix of `path`, by which some writers
-    choose the format; its name starts with a dot, so that whoever lists the folder does not take it for a result.
+    If anything fails, a full disk or Ctrl-C included, the temporary file is removed, the previous file at `path` is
+    untouched, and the error propagates. A process killed at any moment leaves a whole file at `path`.
 
-    With `keep`, the file that was at `path` before is there afterwards. A process killed at any moment leaves a whole
-    file at `path`: the old one gets its second name first, then the new one takes its place in a single move.
+    Args:
+        path: The file.
+        write: Writes the content to the path it is given. That path has the suffix of `path`, by which some writers
+            choose the format, and its name starts with a dot, so that listings of the folder leave it out.
+        keep: Where to keep the previous file. It gets this second name before the new file takes its place.
     """
     remove_leftovers(path.parent)
     temporary = path.with_name(f".{os.getpid()}-{platform.node()}-{path.name}")

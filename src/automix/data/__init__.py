@@ -6,12 +6,13 @@ A batch is a function of (seed, step): training can resume anywhere, with any nu
 from automix.data.augmentation import Augmentation
 from automix.data.bad_files import OtherDataError, Progress, SkippedFile, write_skipped
 from automix.data.batch_plan import BatchPlan
-from automix.data.datasets import DATASETS, Dataset, check_data, data_root, open_dataset
+from automix.data.datasets import check_data, data_root, open_dataset
 from automix.data.decode import BadImage, ReadingError, read_image
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
 from automix.data.memory_loader import MemoryLoader
 from automix.data.open import BadData, Data, load_images, open_data
+from automix.data.registry import DATASETS, Dataset
 from automix.data.shapes import Shapes, draw_shapes
 from automix.data.stream_loader import StreamLoader
 

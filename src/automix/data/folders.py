@@ -84,7 +84,7 @@ def list_classes(root: Path) -> ImageFiles:
         raise AutomixError(f"{root}: no class folder in it; {EXPECTED}")
     paths: list[str] = []
     labels: list[int] = []
-    ancestors = [found for folder in (root, *root.resolve().parents) if (found := folder_id(folder))]
+    ancestors = [identity for folder in (root, *root.resolve().parents) if (identity := folder_id(folder))]
     for label, name in enumerate(classes):
         folders = dict(walk_once(str(root / name), ancestors))
         files = [os.path.join(folder, file) for folder in sorted(folders) for file in sorted(folders[folder])]

@@ -9,11 +9,12 @@ from automix.core.validation import check_choice
 from automix.data.augmentation import Augmentation, padding_for
 from automix.data.bad_files import Progress, SkippedFile, drop_bad_files, find_bad_files, read_skipped
 from automix.data.batch_plan import BatchPlan
-from automix.data.datasets import DATASETS, open_dataset
+from automix.data.datasets import open_dataset
 from automix.data.folders import EXPECTED
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
 from automix.data.memory_loader import MemoryLoader
+from automix.data.registry import DATASETS
 from automix.data.sources import Loadable, Split
 from automix.data.stream_loader import StreamLoader
 
