@@ -63,14 +63,19 @@ def module_file(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def exported(module: str) -> list[str]:
-    """The names in a module's ``__all__``; without one, its public functions and classes."""
-    tree = ast.parse(module_file(module).read_text(encoding="utf-8"))
-    for node in tree.body:
+def listed(module: str) -> list[str]:
+    """The names in a module's ``__all__``; none if it has no such list."""
+    for node in ast.parse(module_file(module).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return [str(name) for name in ast.literal_eval(node.value)]
-    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    return [name for name in defined if not name.startswith("_")]
+    return []
+
+
+def defined(module: str) -> list[str]:
+    """The public functions and classes of a module."""
+    body = ast.parse(module_file(module).read_text(encoding="utf-8")).body
+    names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def entry(path: str, level: int, members: bool = True) -> str:
@@ -79,28 +84,38 @@ def entry(path: str, level: int, members: bool = True) -> str:
 
 
 def reference(module: str) -> str:
-    """The module's docstring, then every exported name."""
-    about = ast.get_docstring(ast.parse(module_file(module).read_text(encoding="utf-8"))) or ""
-    return "\n\n".join([about, *(entry(f"{module}.{name}", 2) for name in exported(module))])
+    """The module's docstring and its exported names, then those of the modules in it that export others."""
+    shown = listed(module)
+    parts = [about(module), *(entry(f"{module}.{name}", 2) for name in shown)]
+    children = [] if module == "automix.methods" else modules_in(module)  # {{ methods }} has those
+    for child in (f"{module}.{name}" for name in children):
+        if others := [name for name in listed(child) if name not in shown]:
+            parts += [f"## {child}", about(child), *(entry(f"{child}.{name}", 3) for name in others)]
+    return "\n\n".join(parts)
+
+
+def about(module: str) -> str:
+    return ast.get_docstring(ast.parse(module_file(module).read_text(encoding="utf-8"))) or ""
+
+
+def modules_in(package: str) -> list[str]:
+    paths = module_file(package).parent.iterdir()
+    names = [path.stem for path in paths if path.suffix == ".py" or (path / "__init__.py").exists()]
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def methods() -> list[str]:
     """The methods by the names of their files, as `automix.methods()` finds them."""
-    folder = ROOT / "src" / "automix" / "methods"
-    files = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
-    return sorted(path.stem for path in files if not path.stem.startswith("_"))
+    return modules_in("automix.methods")
 
 
 def method_reference(name: str) -> str:
     """A method's function, its transform and its `create_task`; of a package, the exported names."""
     module = f"automix.methods.{name}"
-    shown = exported(module)
-    if not module_file(module).name.startswith("__init__"):
-        shown = [found for found in shown if found in (name, "create_task") or as_method(found) == as_method(name)]
-    is_transform = {found: found != found.lower() and as_method(found) == as_method(name) for found in shown}
-    alone = len(shown) > 3  # the names of a package are no transforms
-    entries = [entry(f"{module}.{found}", 3, members=alone or not is_transform[found]) for found in shown]
-    return "\n\n".join([f"## {name}", *entries])
+    if shown := listed(module):
+        return "\n\n".join([f"## {name}", *(entry(f"{module}.{found}", 3) for found in shown)])
+    shown = [found for found in defined(module) if found == "create_task" or as_method(found) == as_method(name)]
+    return "\n\n".join([f"## {name}", *(entry(f"{module}.{found}", 3, members=False) for found in shown)])
 
 
 def as_method(name: str) -> str:
@@ -111,7 +126,7 @@ def public_names() -> str:
     """A table of `automix.__all__`: name, with a link to where its room documents it, and its first line."""
     package = griffe.load("automix", search_paths=[ROOT / "src"], resolve_aliases=True)
     lines = ["| name | |", "| --- | --- |"]
-    for name in exported("automix"):
+    for name in listed("automix"):
         item = package[name]
         if item.is_module and name in item.members:  # `automix.methods`, which can be called
             item = item[name]
@@ -120,7 +135,7 @@ def public_names() -> str:
         room = target.path.split(".")[1]
         if target.is_module:
             link = f"[`automix.{name}`]({room}.md)"
-        elif room == "methods" or name in exported(f"automix.{room}"):
+        elif room == "methods" or name in listed(f"automix.{room}"):
             link = f"[`automix.{name}`][{target.path}]"
         else:
             link = f"`automix.{name}`"
