@@ -36,7 +36,7 @@ def regions(count: int, images: int, width: float, height: float) -> Tensor:
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("sampling_ratio", [1, 2, 3, -1, 0])
 @pytest.mark.parametrize(("height", "width"), [(13, 9), (1, 6), (40, 31)])
-def test_it_is_torchvisions(aligned: bool, sampling_ratio: int, height: int, width: int) -> None:
+def test_roi_align_equals_torchvisions(aligned: bool, sampling_ratio: int, height: int, width: int) -> None:
     maps = torch.randn(3, 4, height, width, dtype=torch.float64, requires_grad=True)
     rois = regions(25, 3, width * 8, height * 8)
     arguments = (rois, 1 / 8, 5, 3, sampling_ratio, aligned)

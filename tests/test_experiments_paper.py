@@ -1,4 +1,4 @@
-"""The paper's numbers, as they were typed in: against its source where that lies beside the checkout, else by sums."""
+"""The paper's numbers: compared with its LaTeX source if that is beside the checkout, and by sums."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
 Numbers = list[float | None]
 
 
-def typed(experiment: Experiment) -> dict[str, Numbers]:
+def our_numbers(experiment: Experiment) -> dict[str, Numbers]:
     """By row, in the order of the columns."""
     found: dict[str, Numbers] = {}
     for row in experiment.rows:
@@ -24,7 +24,7 @@ def typed(experiment: Experiment) -> dict[str, Numbers]:
     return found
 
 
-def printed(label: str) -> dict[str, Numbers]:
+def paper_numbers(label: str) -> dict[str, Numbers]:
     """A table of the paper's source: the first word of each line, and its numbers; a dash is none."""
     text = TEX.read_text(encoding="utf-8")
     end = text.index(rf"\label{{{label}}}")
@@ -59,20 +59,20 @@ NAMES = {  # as the paper spells them, where that is not our title
 
 @needs_tex
 @pytest.mark.parametrize("name", [name for name in TABLES if name != "table8"])
-def test_every_number_is_the_papers(name: str) -> None:
+def test_numbers_equal_the_papers(name: str) -> None:
     experiment = find_experiment(name)
-    rows = {NAMES.get(row, row): numbers for row, numbers in printed(experiment.source).items() if row != "Gain"}
-    ours = {row.title: numbers for row, numbers in zip(experiment.rows, typed(experiment).values(), strict=True)}
+    rows = {NAMES.get(row, row): numbers for row, numbers in paper_numbers(experiment.source).items() if row != "Gain"}
+    ours = {row.title: numbers for row, numbers in zip(experiment.rows, our_numbers(experiment).values(), strict=True)}
     assert list(rows) == list(ours)
     assert rows == ours
 
 
 @needs_tex
-def test_every_number_of_the_table_that_lies_on_its_side() -> None:
+def test_numbers_of_the_transposed_table_equal_the_papers() -> None:
     """Table 8 has the networks in rows and the methods in columns."""
-    rows = printed("tab:cub_wsol")
+    rows = paper_numbers("tab:cub_wsol")
     assert list(rows) == ["R-18", "RX-50"]
-    assert list(map(list, zip(*rows.values(), strict=True))) == list(typed(find_experiment("table8")).values())
+    assert list(map(list, zip(*rows.values(), strict=True))) == list(our_numbers(find_experiment("table8")).values())
 
 
 # By column: what the paper says and what follows from its numbers. It overlooked the best of the others there: Co-Mixup
@@ -87,10 +87,10 @@ WRONG_GAINS: dict[str, dict[int, tuple[float, float]]] = {
 
 @needs_tex
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4", "table5", "table13", "table14"])
-def test_the_papers_gains_follow_from_its_numbers(name: str) -> None:
+def test_gains_follow_from_the_papers_numbers(name: str) -> None:
     """AutoMix minus the best of the others, but for four columns."""
-    numbers = typed(find_experiment(name))
-    gains = printed(find_experiment(name).source)["Gain"]
+    numbers = our_numbers(find_experiment(name))
+    gains = paper_numbers(find_experiment(name).source)["Gain"]
     wrong = {}
     for place, gain in enumerate(gains):
         *others, ours = (row[place] for row in numbers.values() if row[place] is not None)
@@ -118,8 +118,8 @@ SUMS = {  # of all numbers of a table, and how many they are
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_sum_of_a_table(name: str) -> None:
-    numbers = [number for row in typed(find_experiment(name)).values() for number in row if number is not None]
+def test_sum_of_a_table(name: str) -> None:
+    numbers = [number for row in our_numbers(find_experiment(name)).values() for number in row if number is not None]
     total, count = SUMS[name]
     assert len(numbers) == count
     assert sum(numbers) == pytest.approx(total, abs=1e-6)
@@ -155,14 +155,14 @@ def test_numbers_looked_up_by_hand(name: str, row: str, column: str, paper: floa
     assert cell.paper == paper
 
 
-def test_figures_have_no_numbers_but_the_one_in_the_text() -> None:
+def test_figures_have_only_the_number_in_the_text() -> None:
     numbers = [(name, cell.row, cell.paper) for name, figure in EXPERIMENTS.items() if name.startswith("figure")
                for cell in figure.cells if cell.paper is not None]  # fmt: skip
     assert numbers == [("figure8", "automix", 2.3)]
 
 
 @needs_tex
-def test_every_table_and_figure_of_the_paper_is_here_or_known_not_to_be_a_run() -> None:
+def test_every_table_and_figure_of_runs_is_an_experiment() -> None:
     labels = re.findall(r"\\label\{((?:tab|fig):[^}]*)\}", TEX.read_text(encoding="utf-8"))
     here = {experiment.source for experiment in EXPERIMENTS.values()}
     elsewhere = {
@@ -176,7 +176,7 @@ def test_every_table_and_figure_of_the_paper_is_here_or_known_not_to_be_a_run() 
     assert here - set(labels) == {"ours"}
 
 
-def test_tables_are_numbered_as_the_paper_counts_them() -> None:
+def test_tables_are_numbered_as_in_the_paper() -> None:
     if not TEX.is_file():
         pytest.skip("the paper's source is not beside this checkout")
     text = TEX.read_text(encoding="utf-8")
