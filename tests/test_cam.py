@@ -18,8 +18,8 @@ from automix.evaluation.cam import NoCamError, cam, cam_and_logits
 from automix.evaluation.cam_panels import cam_panels
 from automix.evaluation.grad_cam import _as_map, grad_cam, grad_cam_and_logits
 from automix.evaluation.heatmaps import METHODS, class_maps, overlay, resize_maps
-from automix.evaluation.tiles import Tile, tile_grid
 from automix.networks.feature_tap import find_tap
+from automix.pictures.grid import Tile, tile_grid
 from automix.runs.classifier import Card, WithNormalization
 
 
@@ -352,9 +352,3 @@ def test_wrong_panels_are_refused() -> None:
         cam_panels(ByColor(), squares(1), {})
     with pytest.raises(ValueError, match=r"^lam.*0.*1"):
         cam_panels(ByColor(), squares(), {}, lam=1.5)
-
-
-def test_captions_that_are_too_long_are_shortened() -> None:
-    tile = Image.new("RGB", (60, 60))
-    short, long = (tile_grid([[Tile(tile, text)]], ["row"]) for text in ("cat", "cat " * 40))
-    assert short.size == long.size

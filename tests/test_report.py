@@ -16,6 +16,7 @@ import torch
 from jinja2 import UndefinedError
 from markupsafe import Markup
 from PIL import Image
+from safetensors.torch import save_file
 
 from automix.cli.main import execute
 from automix.runs.config import TrainConfig
@@ -25,10 +26,10 @@ from automix.views.html import render_template
 from automix.views.report import render_report
 from automix.views.report.album import Album, Picture, encode
 from automix.views.report.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Scale, lay_out_chart
-from automix.views.report.gather import read_run
 from automix.views.report.groups import differences, group_runs
 from automix.views.report.numbers import number, tick_label
 from automix.views.report.pictures import epoch_pictures
+from automix.views.report.run_record import read_run
 from automix.views.report.series import Series, over_seeds, thin
 from automix.views.report.summary import percent
 
@@ -337,6 +338,15 @@ def test_damaged_files_are_named_and_left_out(copy: Path) -> None:
     assert curves["total"] == "3 6"  # the NaN is no point
     (copy / "evaluation" / "results.json").write_text("{")
     assert "results.json: cannot be read" in Page(render_report([copy])).text
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"automix": "["}, {"automix": '{"environment": 3, "facts": {"card": "["}}'}, {"automix": "[1]"}]
+)
+def test_unexpected_metadata_of_weights_is_ignored(copy: Path, metadata: dict[str, str]) -> None:
+    for name in ("checkpoint", "last", "best"):
+        save_file({"x": torch.zeros(1)}, copy / f"{name}.safetensors", metadata=metadata)
+    assert read_run(copy).versions == {}
 
 
 def test_a_run_without_an_epoch_has_a_page(copy: Path) -> None:

@@ -15,8 +15,9 @@ from automix.core.validation import check_range, check_whole
 from automix.evaluation.heatmaps import class_maps, resize_maps
 from automix.evaluation.mixers import Mixer
 from automix.evaluation.samples import Samples, to_float
-from automix.evaluation.tiles import Tile, overlay_maps, tile_grid, to_images, to_tile_size
+from automix.evaluation.tiles import overlay_maps, to_tile_size
 from automix.networks.modes import eval_mode
+from automix.pictures.grid import Tile, tile_grid, to_image
 
 CORRECT, WRONG = "#1d7a34", "#b02525"
 
@@ -89,10 +90,12 @@ def _column(
     maps, _ = class_maps(model, x, top2.indices, method, layer)
     images, _ = to_tile_size(x)
     names = [name if len(known) > 1 else f"{name}: {classes[known[0]]}" for known in shown.tolist()]
-    tiles = [[Tile(*pair)] for pair in zip(to_images(images), names, strict=True)]
+    tiles = [[Tile(to_image(image), caption)] for image, caption in zip(images, names, strict=True)]
     for rank in range(top2.indices.shape[1]):
-        hot = to_images(overlay_maps(images, resize_maps(maps[:, rank], (x.shape[2], x.shape[3]))))
+        overlays = overlay_maps(images, resize_maps(maps[:, rank], (x.shape[2], x.shape[3])))
         for number, label in enumerate(top2.indices[:, rank].tolist()):
             caption = f"{100 * float(top2.values[number, rank]):.0f} % {classes[label]}"
-            tiles[number].append(Tile(hot[number], caption, CORRECT if label in shown[number].tolist() else WRONG))
+            tiles[number].append(
+                Tile(to_image(overlays[number]), caption, CORRECT if label in shown[number].tolist() else WRONG)
+            )
     return tiles

@@ -37,8 +37,9 @@ from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.regions import LEVELS, best_boxes, best_ious
 from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples, to_float
-from automix.evaluation.tiles import Tile, draw_boxes, overlay_maps, tile_grid, to_images, to_tile_size
+from automix.evaluation.tiles import draw_boxes, overlay_maps, to_tile_size
 from automix.networks.modes import eval_mode
+from automix.pictures.grid import Tile, tile_grid, to_image
 
 DELTAS = (0.3, 0.5, 0.7)
 EXAMPLES = 8  # images in the panel
@@ -182,11 +183,11 @@ def draw_panel(batch: LocalizedBatch, classes: tuple[str, ...], level: int) -> I
     """Draw images and their heat maps, with the true box in green and the best one at `level` / 255 in red."""
     ious, best_box = (tensor[:, level] for tensor in best_boxes(batch.maps, batch.boxes))
     images, scale = to_tile_size(batch.images)
-    plain, hot = to_images(images), to_images(overlay_maps(images, batch.maps))
+    overlays = overlay_maps(images, batch.maps)
     rows: list[list[Tile]] = [[], []]
     for number, label in enumerate(batch.labels.tolist()):
         true, best = (batch.boxes[number] * scale, TRUE_BOX), (best_box[number] * scale, BEST_BOX)
-        rows[0].append(Tile(draw_boxes(plain[number], [true]), classes[label]))
-        rows[1].append(Tile(draw_boxes(hot[number], [true, best]), f"IoU {ious[number]:.2f}"))
+        rows[0].append(Tile(draw_boxes(to_image(images[number]), [true]), classes[label]))
+        rows[1].append(Tile(draw_boxes(to_image(overlays[number]), [true, best]), f"IoU {ious[number]:.2f}"))
     note = f"green: the true box; red: the best box at threshold {level / LEVELS:.2f}, the best for IoU 0.5"
     return tile_grid(rows, ["image", "map of\nits class"], note=note)

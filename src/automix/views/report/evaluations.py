@@ -7,10 +7,10 @@ from typing import Any
 
 from automix.evaluation.suite import EVALUATORS
 from automix.views.report.album import Album, Plate
-from automix.views.report.gather import strings
 from automix.views.report.groups import Group
 from automix.views.report.numbers import mean_and_std
 from automix.views.report.pictures import GroupPictures
+from automix.views.report.run_record import strings
 
 CAPTIONS = {
     "reliability": "Reliability diagram: accuracy over confidence, before and after temperature scaling",

@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but the seed are trials of one thing: which belong together, and what each is called."""
+"""Groups of runs that differ only in the seed, and their labels."""
 
 import json
 from collections import Counter
@@ -9,14 +9,19 @@ from typing import Any
 from automix.runs.config import TRIALS_DIFFER_IN, TrainConfig
 from automix.runs.protocol import Trials, over_trials
 from automix.runs.recipes import RECIPES, find_recipe
-from automix.views.report.gather import Points, RunRecord
+from automix.views.report.run_record import Points, RunRecord
 
-LONGEST_LABEL = 44  # characters
+MAX_LABEL = 44  # characters
 
 
 @dataclass
 class Group:
-    """Trials of one configuration."""
+    """Runs of one configuration with different seeds.
+
+    Attributes:
+        runs: The runs.
+        label: What the report calls the group.
+    """
 
     runs: list[RunRecord]
     label: str = ""
@@ -31,18 +36,18 @@ class Group:
 
     @property
     def trials(self) -> Trials | None:
-        """What the finished runs say together; none before the first is finished."""
+        """Mean and standard deviation over the finished runs; None before the first is finished."""
         done = [run for run in self.runs if run.result is not None]
         results = [run.result for run in done if run.result is not None]
         return over_trials(results, epochs=done[0].epochs_in_result) if done else None
 
     def curves(self, metric: str) -> list[Points]:
-        """One for each run that has the metric."""
+        """The curve of each run that has the metric."""
         return [points for run in self.runs if (points := run.curve(metric))]
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
-    """In the order of the runs. A second run of the same seed is no trial of its own and starts another group."""
+    """Group runs, in their order. A second run with the same seed starts another group."""
     groups: dict[str, Group] = {}
     for run in runs:
         settings = {name: value for name, value in settings_of(run).items() if name not in TRIALS_DIFFER_IN}
@@ -50,13 +55,13 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
         while key in groups and run.seed in [other.seed for other in groups[key].runs]:
             key += " again"
         groups.setdefault(key, Group([])).runs.append(run)
-    found = list(groups.values())
-    _label(found)
-    return found
+    result = list(groups.values())
+    _set_labels(result)
+    return result
 
 
 def settings_of(run: RunRecord) -> dict[str, Any]:
-    """The configuration, flat; a setting that is younger than the run has the value that runs had before it."""
+    """The configuration without nesting. A setting that did not exist when the run was trained has its default."""
     defaults = {item.name: item.default for item in fields(TrainConfig) if isinstance(item.default, _PLAIN)}
     if run.config.get("recipe") in RECIPES:
         recipe = find_recipe(run.config["recipe"])
@@ -74,15 +79,15 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """The settings in which groups differ, with the value of each; an option that a group lacks is None."""
+    """The settings in which groups differ, with the value of each group; None for an option that it lacks."""
     settings = [settings_of(group.first) for group in groups]
     names = dict.fromkeys(name for one in settings for name in one if name not in TRIALS_DIFFER_IN)
     columns = {name: [one.get(name) for one in settings] for name in names}
     return {name: values for name, values in columns.items() if any(value != values[0] for value in values)}
 
 
-def _label(groups: Sequence[Group]) -> None:
-    """By what makes a group different; by its folder where that is long or not unique."""
+def _set_labels(groups: Sequence[Group]) -> None:
+    """Label groups by the settings in which they differ; by their folders if that is too long or not unique."""
     columns = differences(groups)
     for number, group in enumerate(groups):
         own = {name: values[number] for name, values in columns.items() if name != "method"}
@@ -90,7 +95,7 @@ def _label(groups: Sequence[Group]) -> None:
         group.label = ", ".join([group.first.config["method"], *parts])
     count = Counter(group.label for group in groups)
     for group in groups:
-        if count[group.label] > 1 or len(group.label) > LONGEST_LABEL:
+        if count[group.label] > 1 or len(group.label) > MAX_LABEL:
             group.label = group.first.name.removesuffix(f"-{group.first.seed}") if len(groups) > 1 else group.first.name
     count = Counter(group.label for group in groups)
     for group in groups:

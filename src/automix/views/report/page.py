@@ -14,10 +14,10 @@ from automix.views.report import summary
 from automix.views.report.album import Album
 from automix.views.report.comparison import compare
 from automix.views.report.evaluations import evaluation_sections, missing_evaluations
-from automix.views.report.gather import read_run
 from automix.views.report.groups import Group, differences, group_runs, setting_text
 from automix.views.report.panels import draw_panels
 from automix.views.report.pictures import GroupPictures, choose_pictures
+from automix.views.report.run_record import read_run
 from automix.views.report.samples import sample_sections
 from automix.views.report.versions import versions
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from automix.views.report.chart import Chart, lay_out_chart
-from automix.views.report.gather import DEPLOYED
 from automix.views.report.groups import Group
 from automix.views.report.numbers import number
+from automix.views.report.run_record import DEPLOYED
 from automix.views.report.series import Series, over_seeds, thin
 
 MAX_POINTS = 12_000  # in all curves of a page together, to keep it small

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from automix.runs.folder import RunFolder
 from automix.views.report.album import Picture
-from automix.views.report.gather import RunRecord, strings
 from automix.views.report.groups import Group
+from automix.views.report.run_record import RunRecord, strings
 
 EPOCHS = 24  # pictures of single epochs in a page
 

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automix.views.report.gather import Points
+from automix.views.report.run_record import Points
 
 COLORS = 8  # in style.css; further series repeat the colors with dashed lines
 

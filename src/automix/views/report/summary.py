@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from automix.views.report.gather import RunRecord
 from automix.views.report.groups import Group
 from automix.views.report.numbers import PLUS_MINUS, mean_and_std
+from automix.views.report.run_record import RunRecord
 
 
 @dataclass(frozen=True)
