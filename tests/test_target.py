@@ -9,6 +9,7 @@ import timm.loss
 import torch
 import torch.nn.functional as F
 
+import automix
 from automix import MixedTarget
 
 LOGITS = torch.tensor([[0.0, math.log(3.0)], [math.log(4.0), 0.0]])  # probabilities (1/4, 3/4) and (4/5, 1/5)
@@ -115,3 +116,14 @@ def test_accuracy_on_mixed_samples_by_hand() -> None:
     assert MixedTarget(y_a, y_b, lam).accuracy(logits).item() == pytest.approx((0.7 + 0.3 + 1 + 0) / 4)
     rows = torch.eye(4)
     assert MixedTarget(rows[y_a], rows[y_b], lam).accuracy(logits).item() == pytest.approx(0.5)
+
+
+def test_float_rows_that_are_no_soft_labels_are_refused() -> None:
+    """PyTorch's usual multi-label form is float multi-hot rows; cross-entropy would silently be the wrong loss."""
+    x, rows = torch.zeros(2, 3, 4, 4), torch.tensor([[1.0, 0, 1], [0, 1, 0]])
+    with pytest.raises(automix.AutomixError, match=r"rows of y must sum to 1 .*bool or integers"):
+        automix.mixup(x, rows)
+    assert automix.mixup(x, rows.bool()).target.loss(torch.zeros(2, 3)).item() == pytest.approx(0.6931, abs=1e-4)
+    automix.mixup(x, torch.tensor([[0.9, 0.05, 0.05], [0, 1, 0]]))
+    with pytest.raises(automix.AutomixError, match="rows of y must sum to 1"):
+        automix.mixup(x, torch.tensor([[0.3], [0.4]]))  # a regression target
