@@ -25,7 +25,7 @@ from automix.training.build import build_model, build_task
 from automix.training.distributed import World
 from automix.training.log import RunLog
 from automix.training.loop import training_step
-from automix.training.signals import Stop
+from automix.training.signals import StopRequest
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def both(method: str, folder: Path, size: int, batch_size: int) -> tuple[Callabl
         settings=replace(find_recipe("quick"), epochs=1000, train_size=size, batch_size=batch_size),
     )
     run = prepare(config, World(), resume=False, overwrite=False)
-    log, stop = RunLog(run, Silent()), Stop()
+    log, stop = RunLog(run, Silent()), StopRequest()
     batches = run.data.loader.batches(0, run.total_steps)
 
     def engine() -> None:

@@ -20,7 +20,7 @@ from automix.runs.recipes import find_recipe
 from automix.training import prepare
 from automix.training.distributed import World
 from automix.training.loop import training_step
-from automix.training.signals import Stop
+from automix.training.signals import StopRequest
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures" / "methods"
 WITHOUT = ("automix", "stylemix", "vanilla")  # AutoMix's own picture is a trained run's
@@ -42,7 +42,7 @@ def main() -> None:
     batches = run.data.loader.batches(0, run.total_steps)
     run.task.train()
     for _ in range(run.total_steps):
-        training_step(run, batches, Stop())
+        training_step(run, batches, StopRequest())
     classifier = run.task.deploy()
     token = automix.create_model("deit_tiny_patch16_224", num_classes=12, image_size=32, depth=2)
     x, y = run.data.loader.preview(8)

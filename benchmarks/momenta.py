@@ -26,7 +26,7 @@ from automix.training.hardware import autocast
 from automix.training.loop import training_step
 from automix.training.prepare import prepare
 from automix.training.run import Run
-from automix.training.signals import Stop
+from automix.training.signals import StopRequest
 
 BASES = (0.98, 0.99, 0.995, 0.998, 0.999)
 
@@ -60,7 +60,7 @@ def main() -> None:
         batches = run.data.loader.batches(0, run.total_steps)
         while run.step < run.total_steps:
             step, progress = run.step, run.step / run.total_steps
-            training_step(run, batches, Stop())
+            training_step(run, batches, StopRequest())
             for name, (base, kind) in kinds.items():
                 m = momentum_at(step, progress if kind == "cosine" else 0.0, base)
                 follow(teachers[name], run.task.student, m)

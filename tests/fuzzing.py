@@ -20,9 +20,9 @@ from automix.cli import main as cli
 from automix.data import draw_shapes
 from automix.deploy.export import export_path
 from automix.runs.config import TrainConfig
-from automix.training.build import rehearse
+from automix.training.build import check_buildable
 from automix.training.hardware import choose_device, choose_precision
-from automix.training.prepare import check_folder
+from automix.training.prepare import check_environment, check_folder, check_place
 
 LONGEST_LINE = 2000  # of an answer, in characters
 
@@ -74,11 +74,12 @@ def sandbox(folder: Path) -> Iterator[None]:
 
 def check_instead_of_training(config: TrainConfig, *, resume: bool, overwrite: bool, display: object) -> dict[str, Any]:
     """Do what `automix.training.train` does before it builds a network; `check_network` below builds some."""
-    check_folder(config, resume=resume, overwrite=overwrite)
+    check_place(config)
+    check_environment(config, resumed=check_folder(config, resume=resume, overwrite=overwrite))
     device = choose_device(config.device)
     choose_precision(config.precision, config.settings.mixed_precision, device)
     if config.model_options or config.method_options:
-        rehearse(config, config.settings.train_size or 32)
+        check_buildable(config, config.settings.train_size or 32)
     return {}
 
 
@@ -139,7 +140,7 @@ def check_values(values: dict[Any, Any]) -> int:
 
 def check_network(values: dict[str, Any]) -> int:
     """Make the configuration, and build its network and task without memory."""
-    return accepted_or_refused(lambda: rehearse(TrainConfig.from_flat({"data": "shapes", **values}), 32))
+    return accepted_or_refused(lambda: check_buildable(TrainConfig.from_flat({"data": "shapes", **values}), 32))
 
 
 def accepted_or_refused(make: Callable[[], object]) -> int:

@@ -23,7 +23,7 @@ from automix.runs.checkpoint import environment, read_checkpoint
 from automix.training import NotFiniteError, Silent, Stopped, train
 from automix.training.loop import not_finite
 from automix.training.run import Run, check_classes
-from automix.training.signals import listening
+from automix.training.signals import catch_signals
 
 TENSORS = {"a": torch.arange(12.0).view(3, 4), "b": torch.tensor([7])}
 
@@ -238,16 +238,16 @@ def test_the_contract_is_in_the_checkpoint(photos: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_before_the_first_step_a_signal_ends_the_run_at_once(number: int, code: int) -> None:
-    with pytest.raises(Stopped, match="before the first step") as raised, listening():
+    with pytest.raises(Stopped, match="before the first step") as raised, catch_signals():
         signal.raise_signal(number)
     assert raised.value.exit_code == code
 
 
 def test_the_second_ctrl_c_does_not_wait() -> None:
-    with listening() as stop:
-        assert not stop.asked  # a step has looked
+    with catch_signals() as stop:
+        assert not stop.poll()  # a step has looked
         signal.raise_signal(signal.SIGINT)
-        assert stop.asked
+        assert stop.poll()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
@@ -289,12 +289,12 @@ class HalfPrecision(Silent):
 
     def begin(self, run: Run) -> None:
         run.precision, run.scaler = "fp16", self.scaler
-        self.weights = [parameter.detach().clone() for parameter in run.trained]
+        self.weights = [parameter.detach().clone() for parameter in run.trained_parameters]
 
     def step(self, run: Run, metrics: dict[str, float]) -> None:
-        self.moved.append(not all(map(torch.equal, self.weights, run.trained)))
+        self.moved.append(not all(map(torch.equal, self.weights, run.trained_parameters)))
         self.scales.append(self.scaler.get_scale())
-        self.weights = [parameter.detach().clone() for parameter in run.trained]
+        self.weights = [parameter.detach().clone() for parameter in run.trained_parameters]
 
 
 def test_an_overflow_is_left_to_the_scaler(photos: Path, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_gradient_that_is_infinite_without_scaling_stops_an_fp16_run_too(photo
     class Spoil(HalfPrecision):
         def begin(self, run: Run) -> None:
             super().begin(run)
-            run.trained[0].register_hook(lambda gradient: gradient * float("inf"))
+            run.trained_parameters[0].register_hook(lambda gradient: gradient * float("inf"))
 
     spoil = Spoil(4.0)
     with pytest.raises(NotFiniteError, match=r"^step 3: gradient_norm not finite"):

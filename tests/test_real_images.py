@@ -12,7 +12,7 @@ from automix.studies.replica import CIFAR_CUT
 from automix.training import prepare
 from automix.training.distributed import World
 from automix.training.loop import training_step
-from automix.training.signals import Stop
+from automix.training.signals import StopRequest
 
 pytestmark = pytest.mark.skipif("AUTOMIX_DATA" not in os.environ, reason="AUTOMIX_DATA is not set")
 
@@ -41,7 +41,7 @@ def test_masks_get_structure_and_follow_lam_within_500_steps(tmp_path: Path) -> 
     run.task.train()
     batches = run.data.loader.batches(0, 500)
     for _ in range(500):
-        training_step(run, batches, Stop())
+        training_step(run, batches, StopRequest())
     numbers, mask_warnings = run.task.diagnose(*run.data.loader.preview(400))
     for lam in (0.2, 0.5, 0.8):
         assert numbers[f"mask_spread_at_{lam}"] > 0.1

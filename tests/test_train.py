@@ -253,11 +253,13 @@ def test_gradients_are_clipped_to_their_norm(photos: Path, tmp_path: Path) -> No
     class Keep(Silent):
         def begin(self, run: Run) -> None:
             self.run = run
-            self.before = [parameter.detach().clone() for parameter in run.trained]
+            self.before = [parameter.detach().clone() for parameter in run.trained_parameters]
 
     keep = Keep()
     train(config, display=keep)
-    moved = torch.cat([(now - old).flatten() for now, old in zip(keep.run.trained, keep.before, strict=True)])
+    moved = torch.cat(
+        [(now - old).flatten() for now, old in zip(keep.run.trained_parameters, keep.before, strict=True)]
+    )
     assert moved.norm().item() == pytest.approx(0.1 * 0.01, rel=1e-3)
 
 

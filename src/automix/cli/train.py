@@ -56,12 +56,12 @@ def make_config(data: str | None, file: Path | None, flags: dict[str, Any], *, r
         data: The dataset, if given.
         file: A YAML file of settings, if given.
         flags: The other flags that were given, by the name of the setting.
-        resume: Whether the run is resumed; with ``out`` and without `data` its own configuration is the file.
+        resume: Whether the run is resumed; with ``out``, its own configuration is the file.
 
     Returns:
         The configuration.
     """
-    if resume and "out" in flags and data is None and file is None:
+    if resume and "out" in flags and file is None and (data is None or RunFolder(Path(flags["out"])).is_run):
         file = RunFolder(Path(flags["out"])).config
     settings = read_config(file) if file is not None else {}
     for name in ("config", "resume", "overwrite"):
@@ -78,4 +78,9 @@ def make_config(data: str | None, file: Path | None, flags: dict[str, Any], *, r
             settings[name] = (in_file if isinstance(in_file, dict) else {}) | read_options(value)
         else:
             settings[name] = value
-    return TrainConfig.from_flat(settings)
+    made = TrainConfig.from_flat(settings)
+    if flags.get("ema", made.settings.ema) != made.settings.ema:
+        raise AutomixError(
+            f"ema must be {str(made.settings.ema).lower()} with {made.method}, which has its own teacher"
+        )
+    return made

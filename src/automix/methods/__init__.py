@@ -16,7 +16,7 @@ from automix.core.validation import unknown_name
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
 
-__all__ = ["check_method", "create_task", "find_method", "methods"]
+__all__ = ["check_method", "create_task", "find_method", "has_own_teacher", "methods", "presets_of"]
 
 
 def methods() -> list[str]:
@@ -69,6 +69,30 @@ def create_task(name: str, model: nn.Module, **options: Any) -> Task:
     if hasattr(module, "create_task"):
         return module.create_task(model, **options)
     return MixTask(model, getattr(module, name), **options)
+
+
+def presets_of(name: str) -> tuple[str, ...]:
+    """List the presets of a method.
+
+    Args:
+        name: One of `methods()`.
+
+    Returns:
+        The values of its option ``preset``, from `PRESETS` in its module; none for most methods.
+    """
+    return tuple(getattr(find_method(name), "PRESETS", ()))
+
+
+def has_own_teacher(name: str) -> bool:
+    """Tell whether a method trains with a momentum teacher of its own, whether ``ema`` is given or not.
+
+    Args:
+        name: One of `methods()`.
+
+    Returns:
+        `OWN_TEACHER` of its module; False for most methods.
+    """
+    return bool(getattr(find_method(name), "OWN_TEACHER", False))
 
 
 class _CallableModule(ModuleType):

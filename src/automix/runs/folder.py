@@ -313,8 +313,7 @@ class RunFolder:
         Raises:
             AutomixError: The folder is a file, holds a run, or holds a run with other settings.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise AutomixError(f"{self.path}: is a file; give --out a folder")
+        self._check_place()
         if not self.config.exists() or overwrite:
             return False
         if not resume:
@@ -351,7 +350,8 @@ class RunFolder:
         Raises:
             AutomixError: Another process holds it.
         """
-        is_new = not self.path.exists()
+        self._check_place()
+        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock", timeout=0)
         try:
@@ -363,7 +363,12 @@ class RunFolder:
         try:
             yield
         finally:
-            if is_new and [path.name for path in self.path.iterdir()] == [".lock"]:  # the run never began
+            if missing and [path.name for path in self.path.iterdir()] == [".lock"]:  # the run never began
                 (self.path / ".lock").unlink()
-                self.path.rmdir()
+                for path in missing:
+                    path.rmdir()
             lock.release()
+
+    def _check_place(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise AutomixError(f"{self.path}: is a file; give --out a folder")

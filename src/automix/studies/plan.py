@@ -284,6 +284,8 @@ def folder_name(values: Values) -> str:
         DATA-MODEL-METHOD-HASH-SEED; the hash is over all settings that decide the run.
     """
     deciding = {name: value for name, value in values.items() if name not in TRIALS_DIFFER_IN}
+    if deciding.get("preset") == cached_recipe(values["recipe"]).preset:
+        del deciding["preset"]  # runs of other methods, and of AutoMix before recipes had a preset, keep their names
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     words = (Path(values["data"]).name, values["model"].partition(".")[0], values["method"])
     return "-".join([*(re.sub(r"[^\w.-]+", "_", word) for word in words), digest, str(values["seed"])])

@@ -1,33 +1,72 @@
-"""The engine: from a configuration to a trained run folder.
+"""Training: from a configuration to a finished run folder.
 
-from automix.config import TrainConfig
-from automix.training import train
-summary = train(TrainConfig(data="shapes", method="automix"))
+`train` is the whole of it; the other names are for displays of your own, and for what can end a run early.
 """
 
 from typing import Any
 
 from automix.runs.config import TrainConfig
-from automix.training.display import Silent, choose_display
-from automix.training.distributed import process_group
+from automix.training.display import Bar, Lines, Silent, choose_display
+from automix.training.distributed import ProcessLostError, World, process_group
+from automix.training.load import load_task, preview
 from automix.training.log import Display, RunLog
 from automix.training.loop import NotFiniteError, fit
-from automix.training.prepare import prepare
+from automix.training.prepare import hold_folder, prepare
 from automix.training.run import Run
-from automix.training.signals import Stopped, listening
+from automix.training.signals import Stopped, catch_signals
 
-__all__ = ["Display", "NotFiniteError", "Run", "Silent", "Stopped", "choose_display", "prepare", "train"]
+__all__ = [
+    "Bar",
+    "Display",
+    "Lines",
+    "NotFiniteError",
+    "ProcessLostError",
+    "Run",
+    "Silent",
+    "Stopped",
+    "World",
+    "choose_display",
+    "load_task",
+    "preview",
+    "train",
+]
 
 
 def train(
     config: TrainConfig, *, resume: bool = False, overwrite: bool = False, display: Display | None = None
 ) -> dict[str, Any]:
-    """Train as `config` says and return the summary; `resume` goes on where the run folder's checkpoint stands.
+    """Train a classifier and write its run folder.
 
-    Seeds torch's global generator in every step, because dropout and stochastic depth draw from it.
+    The run folder (`automix.runs.RunFolder`) gets the settings, checkpoints, classifiers, metrics, pictures and the
+    summary. It is locked while the run trains: a second process is refused. SIGTERM and Ctrl-C save a checkpoint first
+    and raise `Stopped`. Under torchrun every process calls this function, and the main process writes.
+
+    All randomness is a function of the seed and the step. Torch's global generator is seeded in every step, because
+    dropout and stochastic depth draw from it.
+
+    Args:
+        config: The settings.
+        resume: Continue from the checkpoint in the run folder; without one, start. The settings must be those of the
+            run, except that the folder, the data and the data root may have moved (the classes and the numbers of
+            images must be the same), and `workers`, `device`, `checkpoint_minutes`, `eval_every` and `wandb` may
+            differ. The weights that the run started from are no longer needed.
+        overwrite: Start anew in the folder of an earlier run, whose files are removed.
+        display: Shows the progress; nothing is shown if not given. `choose_display()` is that of the command line.
+
+    Returns:
+        The summary, as summary.json has it: data, method, model, seed, steps, seconds and precision; accuracies in
+        percent after the last epoch (`student_top1`, `student_top5`, and `teacher_top1`, `teacher_top5` if there is a
+        teacher), their median over the last ten epochs (`median_top1_of_last_epochs`, `epochs_in_median`), and the
+        best (`best_top1`, `best_epoch`), all but the first two of the deployed network.
+
+    Raises:
+        AutomixError: A setting, the data or the run folder cannot be used.
+        NotFiniteError: The loss or a gradient is NaN or infinite; the weights are those before that step.
+        ProcessLostError: Another process of the run has ended or does not answer.
+        Stopped: A signal ended the run; its state is saved.
     """
     display = display or Silent()
-    with listening() as stop, process_group(config.device) as world:
+    with catch_signals() as stop, process_group(config.device) as world, hold_folder(config, world):
         progress = display.reading if world.is_main_process else None
         run = prepare(config, world, resume=resume, overwrite=overwrite, progress=progress)
         log = RunLog(run, display)

@@ -1,5 +1,6 @@
 """From a configuration to the things a run needs: data, network, task, optimizer, schedule."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss
-from automix.core.errors import one_line
+from automix.core.errors import AutomixError, one_line
 from automix.core.tensor_files import DamagedError, read_tensors
 from automix.data import Data, Progress, open_data
 from automix.methods import create_task
@@ -22,8 +23,11 @@ from automix.training.distributed import World
 RSB_THRESHOLD = 0.2  # "ResNet strikes back": a class counts as present where its mixed label exceeds this
 
 
-def rehearse(config: TrainConfig, image_size: int) -> None:
-    """Build network and task without memory or data, so that a wrong option is told before any image is read."""
+def check_buildable(config: TrainConfig, image_size: int) -> None:
+    """Build network and task without memory or data, so that a wrong option is refused before any image is read."""
+    # a Mix Block to start from is for the classes of the data, which are not known yet
+    options = {name: value for name, value in config.method_options.items() if name != "mix_block"}
+    config = replace(config, method_options=options)
     with torch.device("meta"):
         build_task(config, build_model(config, num_classes=2, image_size=image_size, load=False))
 
@@ -41,17 +45,14 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
     try:
         model = create_model(config.model, num_classes=num_classes, image_size=image_size, **options)
     except TypeError as error:
-        raise ValueError(f"model {config.model}: {error}; accepted are the options of its constructor") from None
+        raise AutomixError(f"model {config.model}: {one_line(error)}; check --model-options") from None
     except OSError as error:  # what downloads raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"model {config.model}: no pretrained weights ({reason}); accepted is --weights FILE"
-        ) from None
+        raise AutomixError(f"model {config.model}: no pretrained weights ({reason}); give --weights FILE") from None
     except Exception as error:  # constructors raise whatever they like
         if isinstance(error, ValueError) and not config.model_options:
             raise
-        reason = one_line(error)
-        raise ValueError(f"model {config.model}: {reason}; accepted are the options of its constructor") from None
+        raise AutomixError(f"model {config.model}: {one_line(error)}; check --model-options") from None
     if load and config.weights is not None:
         load_initial_weights(model, Path(config.weights))
     return model
@@ -62,18 +63,30 @@ def load_initial_weights(model: nn.Module, path: Path) -> None:
     try:
         given = read_tensors(path)[0]
     except (DamagedError, OSError) as error:
-        raise ValueError(f"weights {path}: cannot be read as safetensors ({error})") from None
+        raise AutomixError(
+            f"{path}: cannot be read as safetensors ({one_line(error)}); give --weights such a file"
+        ) from None
     own = model.state_dict()
     if missing := sorted(own.keys() - given.keys()):
-        raise ValueError(f"weights {path}: {missing[0]!r} is not in it; accepted are weights of the same network")
+        raise AutomixError(f"{path}: has no {missing[0]!r}; give --weights of the same network")
     fitting = {name: value for name, value in given.items() if name in own and value.shape == own[name].shape}
     if len(fitting) < len(own) / 2:
-        raise ValueError(f"weights {path}: most shapes differ; accepted are weights of the same network")
+        raise AutomixError(f"{path}: most shapes differ; give --weights of the same network")
     model.load_state_dict(fitting, strict=False)
 
 
-def build_task(config: TrainConfig, model: nn.Module) -> Task:
-    """The method around the network, with the recipe's alpha, loss and momentum pipeline."""
+def build_task(config: TrainConfig, model: nn.Module, *, resumed: bool = False) -> Task:
+    """Build the method around the network, with the recipe's alpha, loss and momentum pipeline.
+
+    Args:
+        config: The settings.
+        model: The network.
+        resumed: Whether the state comes from a checkpoint. A Mix Block to start from is then read from the run folder
+            if its own file is gone.
+
+    Returns:
+        The task.
+    """
     settings = config.settings
     own = {
         "ema": settings.ema,
@@ -82,13 +95,14 @@ def build_task(config: TrainConfig, model: nn.Module) -> Task:
         "low_memory": True,
     }
     options = method_options(config)
+    if resumed and "mix_block" in options and not Path(str(options["mix_block"])).exists():
+        options["mix_block"] = str(RunFolder(config.folder).mix_block)
     if taken := sorted(own.keys() & options.keys()):
-        raise ValueError(f"method_options.{taken[0]}: is decided by other settings; accepted are the method's options")
+        raise AutomixError(f"method_options.{taken[0]} is not allowed: other settings decide it")
     try:
         return create_task(config.method, model, **own, **options)
     except (TypeError, AttributeError, RuntimeError) as error:  # an option that is none, or of another kind
-        reason = one_line(error)
-        raise ValueError(f"method {config.method}: {reason}; accepted are the method's options") from None
+        raise AutomixError(f"method {config.method}: {one_line(error)}; check --method-options") from None
 
 
 def method_options(config: TrainConfig) -> dict[str, Any]:
@@ -98,8 +112,10 @@ def method_options(config: TrainConfig) -> dict[str, Any]:
     return options | given | config.method_options
 
 
-def build_data(config: TrainConfig, world: World, *, remembered: bool = True, progress: Progress | None = None) -> Data:
-    """The dataset and this process's share of its batches; `remembered`: without the files its folder lists as bad."""
+def build_data(
+    config: TrainConfig, world: World, *, use_skip_list: bool = True, progress: Progress | None = None
+) -> Data:
+    """The dataset and this process's share of its batches; without the files that its folder lists as bad."""
     return open_data(
         config.data,
         config.settings.augmentation,
@@ -113,7 +129,7 @@ def build_data(config: TrainConfig, world: World, *, remembered: bool = True, pr
         accumulate=config.accumulate,
         workers=config.workers,
         bad_data=config.bad_data,
-        skip_list=RunFolder(config.folder).skipped if remembered else None,
+        skip_list=RunFolder(config.folder).skipped if use_skip_list else None,
         progress=progress,
     )
 

@@ -13,9 +13,9 @@ from torch.distributed.rendezvous import rendezvous
 
 # A process that is killed closes its connections, and the others hear of it at once. This is for one that hangs, or
 # whose machine is gone: longer than the leading process ever lets the others wait while it draws and saves.
-PATIENCE = timedelta(minutes=10)
+TIMEOUT = timedelta(minutes=10)
 
-_SILENCE = ("connection closed", "connection reset", "broken pipe", "timed out", "gloo", "nccl")
+_LOST_CONNECTION = ("connection closed", "connection reset", "broken pipe", "timed out", "gloo", "nccl")
 
 
 class ProcessLostError(ConnectionError):
@@ -66,7 +66,7 @@ def process_group(device: str) -> Iterator[World]:
         _join(world, device)
         yield world
     except RuntimeError as error:  # from any exchange, those inside DistributedDataParallel's backward pass too
-        if not _is_silence(error):
+        if not _is_lost_connection(error):
             raise
         raise ProcessLostError(
             f"process {world.rank} of {world.size} lost another one ({str(error).splitlines()[0]}); "
@@ -81,15 +81,15 @@ def _join(world: World, device: str) -> None:
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if cuda:
         torch.cuda.set_device(world.local_rank)
-    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
     if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
         # torchrun keeps its store when it restarts the processes, with the addresses of those that are dead in it
         # (pytorch issue 135712). Over several machines its count of restarts is not the same everywhere.
         store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
 
 
-def _is_silence(error: RuntimeError) -> bool:
+def _is_lost_connection(error: RuntimeError) -> bool:
     words = str(error).lower()
-    return isinstance(error, dist.DistError) or any(word in words for word in _SILENCE)
+    return isinstance(error, dist.DistError) or any(word in words for word in _LOST_CONNECTION)

@@ -5,6 +5,8 @@ from typing import Literal
 
 import torch
 
+from automix.core.errors import AutomixError
+
 Precision = Literal["float32", "bf16", "fp16"]
 
 
@@ -19,7 +21,7 @@ def choose_device(name: str, local: int = 0) -> torch.device:
             raise RuntimeError("holds no numbers")
     except (RuntimeError, AssertionError, ImportError) as error:  # torch asserts that it was built with CUDA
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device={name}: {reason}; accepted here are {', '.join(_devices())}") from None
+        raise AutomixError(f"device must be one of {', '.join(_devices())} here; got {name!r} ({reason})") from None
     return torch.device("cuda", local) if name == "cuda" else device
 
 
@@ -34,7 +36,7 @@ def choose_precision(asked: str, wished: bool, device: torch.device) -> Precisio
     A CPU without bf16 instructions is many times slower in bf16 than in float32.
     """
     if asked == "fp16" and device.type == "cpu":
-        raise ValueError("precision=fp16: accepted on the CPU are float32, bf16 and auto")
+        raise AutomixError("precision must be one of auto, float32, bf16 on the CPU; got 'fp16'")
     if asked != "auto":
         return asked  # type: ignore[return-value]
     if not wished:

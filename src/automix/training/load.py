@@ -18,7 +18,7 @@ def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
     config = RunFolder(folder).read_config()
     saved = RunFolder(folder).read_checkpoint()
     card = Card.from_json(saved.facts["card"])
-    task = build_task(config, build_model(config, len(card.classes), card.train_size, load=False))
+    task = build_task(config, build_model(config, len(card.classes), card.train_size, load=False), resumed=True)
     restore_task(saved, task)
     task.eval()
     return task, card, config

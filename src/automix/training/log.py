@@ -42,7 +42,7 @@ class RunLog:
             return
         earlier = truncate_metrics(run.folder.metrics, run.step)
         self.epochs = earlier.of_kind("epoch")
-        self.said = {record["about"] for record in earlier.of_kind("warning")}
+        self.warned = {record["about"] for record in earlier.of_kind("warning")}
         self.file = run.folder.metrics.open("a", encoding="utf-8")
         from torch.utils.tensorboard import SummaryWriter
 
@@ -86,8 +86,8 @@ class RunLog:
             numbers, mask_warnings = run.task.diagnose(x.to(run.device), y.to(run.device))
         record |= numbers
         for kind, message in mask_warnings.items():
-            if kind not in self.said:
-                self.said.add(kind)
+            if kind not in self.warned:
+                self.warned.add(kind)
                 self._write(run, {"kind": "warning", "about": kind, "message": message})
                 self.display.warn(message)
 

@@ -20,7 +20,7 @@ from automix.training.accuracy import measure_accuracy
 from automix.training.hardware import autocast
 from automix.training.log import RunLog
 from automix.training.run import Run
-from automix.training.signals import Stop, Stopped
+from automix.training.signals import Stopped, StopRequest
 
 
 class NotFiniteError(ArithmeticError):
@@ -29,7 +29,7 @@ class NotFiniteError(ArithmeticError):
     exit_code = 1
 
 
-def fit(run: Run, log: RunLog, stop: Stop) -> None:
+def fit(run: Run, log: RunLog, stop: StopRequest) -> None:
     """Train from the run's step to the end; evaluate, draw and save on the way."""
     run.task.train()
     batches = run.data.loader.batches(run.step, run.total_steps)
@@ -40,7 +40,7 @@ def fit(run: Run, log: RunLog, stop: Stop) -> None:
         log.step(run, training_step(run, batches, stop))
         if run.step % run.steps_per_epoch == 0:
             finish_epoch(run, log)
-        leaving = stop.agreed and run.step < run.total_steps
+        leaving = stop.is_agreed and run.step < run.total_steps
         if leaving or run.checkpoint_is_due():
             run.save_checkpoint()
         if leaving:
@@ -48,7 +48,7 @@ def fit(run: Run, log: RunLog, stop: Stop) -> None:
             raise Stopped(f"{done}; to go on: automix train --resume --out {run.folder.path}", stop.signal)
 
 
-def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop) -> dict[str, float]:
+def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: StopRequest) -> dict[str, float]:
     """One step of the optimizer; returns the mean metrics over all pieces and processes."""
     pieces = run.config.accumulate
     run.schedule.step_update(run.step)
@@ -66,7 +66,7 @@ def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop
     clip = run.config.settings.clip_grad
     norms = gradient_norms(run.optimizer)
     if clip is not None:
-        torch.nn.utils.clip_grads_with_norm_(run.trained, clip, norms["gradient_norm"])
+        torch.nn.utils.clip_grads_with_norm_(run.trained_parameters, clip, norms["gradient_norm"])
     metrics = _read(run, terms, norms, stop)
     run.scaler.step(run.optimizer)
     run.scaler.update()
@@ -86,17 +86,17 @@ def gradient_norms(optimizer: Optimizer) -> dict[str, Tensor]:
     return {"gradient_norm": total, **(norms if len(norms) > 1 else {})}
 
 
-def _read(run: Run, terms: list[dict[str, Tensor]], norms: dict[str, Tensor], stop: Stop) -> dict[str, float]:
+def _read(run: Run, terms: list[dict[str, Tensor]], norms: dict[str, Tensor], stop: StopRequest) -> dict[str, float]:
     """The step's numbers, averaged; one exchange between processes and one read from the device a step.
 
     Whether to stop, and whether all is finite, is decided on these averages, so that all processes decide alike.
     """
     means = {name: torch.stack([piece[name].float() for piece in terms]).mean() for name in terms[0]}
     means |= {name: norm.float() for name, norm in norms.items()}
-    means["stop"] = means["loss"].new_tensor(float(stop.asked))
+    means["stop"] = means["loss"].new_tensor(float(stop.poll()))
     values = run.world.mean(torch.stack(list(means.values()))).tolist()
     metrics = dict(zip(means, values, strict=True))
-    stop.agreed = metrics.pop("stop") > 0
+    stop.is_agreed = metrics.pop("stop") > 0
     if bad := not_finite(metrics, run.scaler):
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         named = " and ".join(bad)

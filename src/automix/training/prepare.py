@@ -1,16 +1,20 @@
 """From a configuration to a run that is ready to train."""
 
+import importlib.util
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from automix.data import DATASETS, Progress, write_skipped
+from automix.core.errors import AutomixError
+from automix.data import DATASETS, Progress, check_data, write_skipped
 from automix.runs.config import MAY_CHANGE, TrainConfig
 from automix.runs.folder import RunFolder
 from automix.tasks.task import Task
-from automix.training.build import build_data, build_model, build_optimizer, build_schedule, build_task, rehearse
+from automix.training.build import build_data, build_model, build_optimizer, build_schedule, build_task, check_buildable
 from automix.training.distributed import World
 from automix.training.hardware import choose_device, choose_precision
 from automix.training.run import Run
@@ -19,15 +23,28 @@ from automix.training.run import Run
 def prepare(
     config: TrainConfig, world: World, *, resume: bool, overwrite: bool, progress: Progress | None = None
 ) -> Run:
-    """Check what can be checked, then read the data and build everything; a resumed run stands where it was saved."""
-    going_on = check_folder(config, resume=resume, overwrite=overwrite)
+    """Check the settings and the environment, read the data, and build everything.
+
+    Args:
+        config: The settings.
+        world: The processes that train together.
+        resume: Continue from the checkpoint in the run folder, if there is one.
+        overwrite: Start anew in the folder of an earlier run.
+        progress: Called with the numbers of images checked and of all, while bad files are searched.
+
+    Returns:
+        The run, at its first step or at that of the checkpoint.
+    """
+    resumed = check_folder(config, resume=resume, overwrite=overwrite)
+    check_environment(config, resumed=resumed)
     device = choose_device(config.device, world.local_rank)
     precision = choose_precision(config.precision, config.settings.mixed_precision, device)
     known = DATASETS.get(config.data)
-    rehearse(config, config.settings.train_size or (known and known.image_size) or 224)
-    data = build_data(config, world, remembered=going_on, progress=progress)
+    check_buildable(config, config.settings.train_size or (known and known.image_size) or 224)
+    data = build_data(config, world, use_skip_list=resumed, progress=progress)
     torch.manual_seed(config.seed)
-    task = build_task(config, build_model(config, len(data.classes), data.image_size))
+    model = build_model(config, len(data.classes), data.image_size, load=not resumed)
+    task = build_task(config, model, resumed=resumed)
     task.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
     optimizer = build_optimizer(config.settings, task)
     run = Run(
@@ -42,28 +59,92 @@ def prepare(
         schedule=build_schedule(config.settings, optimizer, len(data.loader)),
         scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
     )
-    if going_on:
+    if resumed:
         run.load_checkpoint()
-    elif world.is_main_process:
+    if world.is_main_process:
+        _write_start(run, resumed=resumed)
+    return run
+
+
+def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:
+    """Refuse to write over a run, or to continue one with other settings.
+
+    Args:
+        config: The settings.
+        resume: Continue a run in the folder.
+        overwrite: Start anew in the folder of a run.
+
+    Returns:
+        Whether there is a checkpoint to continue from.
+    """
+    folder = RunFolder(config.folder)
+    return folder.check_resumable(
+        config.flat(), lambda: folder.read_config().flat(), MAY_CHANGE, resume=resume, overwrite=overwrite
+    )
+
+
+def check_environment(config: TrainConfig, *, resumed: bool = False) -> None:
+    """Check that what the run needs is on this machine, before anything is built.
+
+    Args:
+        config: The settings.
+        resumed: Whether the run continues from a checkpoint, which has all weights.
+    """
+    if not resumed and config.weights is not None and not Path(config.weights).is_file():
+        raise AutomixError(f"{config.weights}: no such file; give --weights a safetensors file")
+    block = config.method_options.get("mix_block")
+    if not resumed and block is not None and not Path(str(block)).exists():
+        raise AutomixError(f"{block}: no such file; give mix_block the file of a Mix Block, or a run folder")
+    if config.wandb and importlib.util.find_spec("wandb") is None:
+        raise AutomixError("wandb is not installed; run pip install wandb, or leave out --wandb")
+    check_data(config.data, config.root)
+
+
+def check_place(config: TrainConfig) -> None:
+    """Refuse a run folder outside of runs/ that was not given as such: a network's name may have a path in its tag."""
+    if config.out is None and config.folder.parent != Path("runs"):
+        raise AutomixError(f"out must be given with model {config.model!r}, or the run would be in {config.folder}")
+
+
+@contextmanager
+def hold_folder(config: TrainConfig, world: World) -> Iterator[None]:
+    """Lock the run folder while a run trains in it; all processes of the run are refused together.
+
+    Args:
+        config: The settings.
+        world: The processes that train together; the main one takes the lock.
+
+    Yields:
+        Nothing; the folder is locked inside the `with` block.
+    """
+    check_place(config)
+    with ExitStack() as stack:
+        refusal = None
+        if world.is_main_process:
+            try:
+                stack.enter_context(RunFolder(config.folder).lock())
+            except AutomixError as error:
+                refusal = error
+        refused = world.total(torch.tensor([float(refusal is not None)])).item() > 0
+        if refused:
+            raise refusal or AutomixError(f"{config.folder}: the main process of this run was refused the folder")
+        yield
+
+
+def _write_start(run: Run, *, resumed: bool) -> None:
+    """Write what a run folder has from the start: the settings, and the list of skipped files."""
+    if not resumed:
         run.folder.clear()
         run.folder.path.mkdir(parents=True, exist_ok=True)
-        config.save(run.folder.config)
-    if data.skipped is not None and world.is_main_process:
-        write_skipped(run.folder.skipped, data.skipped, data.file_counts())
-    return run
+    if not resumed or run.folder.read_config() != run.config:  # the data may lie elsewhere now
+        run.config.save(run.folder.config)
+    if run.data.skipped is not None:
+        write_skipped(run.folder.skipped, run.data.skipped, run.data.file_counts())
+    if not resumed and "mix_block" in run.config.method_options:
+        run.save_mix_block()  # the run can be opened when the file it started from is gone
 
 
 def _distribute(task: Task, device: torch.device, world: World) -> nn.Module:
     if world.size == 1:
         return task
     return DistributedDataParallel(task, device_ids=[device.index] if device.type == "cuda" else None)
-
-
-def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:
-    """Whether there is a checkpoint to go on from; see `check_resumable` for what is refused."""
-    if config.out is None and config.folder.parent != Path("runs"):  # the name of a network may have a path in its tag
-        raise ValueError(f"model={config.model}: would put the run into {config.folder}; accepted is that with --out")
-    folder = RunFolder(config.folder)
-    return folder.check_resumable(
-        config.flat(), lambda: folder.read_config().flat(), MAY_CHANGE, resume=resume, overwrite=overwrite
-    )

@@ -1,6 +1,7 @@
 """A run: what is trained and how far it has come."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from automix._version import __version__
+from automix.core.errors import AutomixError
 from automix.data import Data
 from automix.methods.automix.block_file import save_mix_block
 from automix.methods.automix.mix_block import MixBlock
@@ -61,7 +63,7 @@ class Run:
         return max(1, self.config.settings.epochs // 10)
 
     @property
-    def trained(self) -> list[nn.Parameter]:
+    def trained_parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     @property
@@ -77,6 +79,7 @@ class Run:
         """Written by the leading process; the others only note the time."""
         if self.world.is_main_process:
             facts = {"step": self.step, "best": self.best, "seconds": self.seconds, "card": self.card({}).to_json()}
+            facts["images"] = self.data.file_counts()
             save_checkpoint(self.folder.checkpoint, self.task, self.optimizer, self.scaler, facts, self.precision)
         self._saved = time.monotonic()
 
@@ -84,6 +87,7 @@ class Run:
         saved = self.folder.read_checkpoint()
         facts = saved.facts
         check_classes(saved.path, Card.from_json(facts["card"]).classes, self.data.classes)
+        check_counts(saved.path, facts.get("images", {}), self.data.file_counts())
         restore(saved, self.task, self.optimizer, self.scaler, self.precision)
         self.step, self.best, self.seconds_before = facts["step"], facts["best"], facts["seconds"]
 
@@ -91,8 +95,12 @@ class Run:
         """The deployed classifier with all that is needed to use it."""
         if self.world.is_main_process:
             save_classifier(self.folder.classifier(which), self.task.classifier, self.card(accuracy))
-            if isinstance(block := getattr(self.task, "mix_block", None), MixBlock):
-                save_mix_block(self.folder.mix_block, block)  # to begin another training with
+            self.save_mix_block()
+
+    def save_mix_block(self) -> None:
+        """Write the Mix Block, if the method has one, for other trainings to start from."""
+        if isinstance(block := getattr(self.task, "mix_block", None), MixBlock):
+            save_mix_block(self.folder.mix_block, block)
 
     def card(self, accuracy: dict[str, float]) -> Card:
         """What one must know to use the classifier."""
@@ -114,11 +122,20 @@ class Run:
 def check_classes(path: Path, before: tuple[str, ...], now: tuple[str, ...]) -> None:
     """The head of a network knows its classes by their places: they must be the same, in the same order."""
     if len(before) != len(now):
-        raise ValueError(f"checkpoint {path}: has {len(before)} classes, the data {len(now)}: accepted are the same")
+        raise AutomixError(f"{path}: has {len(before)} classes, the data {len(now)}; resume it on the same classes")
     for then, today in zip(before, now, strict=True):
         if then != today:
-            raise ValueError(
-                f"checkpoint {path}: has class {then!r} where the data has {today!r}: accepted is the same"
+            raise AutomixError(
+                f"{path}: has class {then!r} where the data has {today!r}; resume it on the same classes"
+            )
+
+
+def check_counts(path: Path, before: Mapping[str, int], now: Mapping[str, int]) -> None:
+    """Refuse to continue on another number of images: the batches would be others."""
+    for use, count in before.items():
+        if now[use] != count:
+            raise AutomixError(
+                f"{path}: the run has {count} images for {use}, the data {now[use]}; resume it on the same images"
             )
 
 

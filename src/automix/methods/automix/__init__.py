@@ -25,6 +25,9 @@ __all__ = [
     "save_mix_block",
 ]
 
+OWN_TEACHER = True
+"""AutoMix has a momentum teacher, whether ``ema`` is given or not (see `has_own_teacher`)."""
+
 
 def create_task(model: nn.Module, **options: Any) -> AutoMix:
     """Build the AutoMix task.

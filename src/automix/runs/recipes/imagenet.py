@@ -1,13 +1,24 @@
 """Recipes for ImageNet-1k: the columns of the paper's table of training settings (tab:app_train_settings)."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from automix.core.config import config_dataclass
 from automix.runs.recipes.alphas import Setting
-from automix.runs.recipes.recipe import Crop, Loss, Optimizer, Recipe
+from automix.runs.recipes.recipe import (
+    Count,
+    Crop,
+    Epochs,
+    Fraction,
+    Loss,
+    NonNegative,
+    Optimizer,
+    Positive,
+    Preset,
+    Recipe,
+)
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class PyTorch100(Recipe):
     """ImageNet-1k in PyTorch's style, 100 epochs of SGD: the usual benchmark of mixup methods.
 
@@ -19,8 +30,9 @@ class PyTorch100(Recipe):
 
     setting: ClassVar[Setting | None] = "pytorch"
 
-    epochs: int = 100
-    batch_size: int = 256
+    preset: Preset = "paper"
+    epochs: Count = 100
+    batch_size: Count = 256
     train_size: int | None = 224
     test_size: int | None = 224
     test_crop: float = 0.875
@@ -28,7 +40,7 @@ class PyTorch100(Recipe):
     mixed_precision: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class PyTorch300(PyTorch100):
     """ImageNet-1k in PyTorch's style, 300 epochs of SGD.
 
@@ -38,10 +50,10 @@ class PyTorch300(PyTorch100):
     Source: tab:app_train_settings, column PyTorch.
     """
 
-    epochs: int = 300
+    epochs: Count = 300
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class DeiT(Recipe):
     """ImageNet-1k as DeiT is trained, 300 epochs of AdamW, for transformers and ConvNeXt.
 
@@ -53,8 +65,9 @@ class DeiT(Recipe):
 
     setting: ClassVar[Setting | None] = "deit_rsb"
 
-    epochs: int = 300
-    batch_size: int = 1024
+    preset: Preset = "paper"
+    epochs: Count = 300
+    batch_size: Count = 1024
     train_size: int | None = 224
     test_size: int | None = 224
     test_crop: float = 0.875
@@ -63,19 +76,19 @@ class DeiT(Recipe):
     erasing: float = 0.25
     repeats: int = 3
     optimizer: Optimizer = "adamw"
-    lr: float = 1e-3
-    weight_decay: float = 0.05
-    warmup_epochs: int = 5
-    label_smoothing: float = 0.1
-    drop_path: float = 0.1
-    clip_grad: float | None = 1.0
+    lr: Positive = 1e-3
+    weight_decay: NonNegative = 0.05
+    warmup_epochs: Epochs = 5
+    label_smoothing: Fraction = 0.1
+    drop_path: Fraction = 0.1
+    clip_grad: Positive | None = 1.0
     ema: bool = True
     mixed_precision: bool = False
-    mixup_alpha: float | None = 0.8
-    cutmix_alpha: float | None = 1.0
+    mixup_alpha: Positive | None = 0.8
+    cutmix_alpha: Positive | None = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class RsbA2(Recipe):
     """ImageNet-1k by procedure A2 of "ResNet strikes back", 300 epochs of LAMB and binary cross-entropy.
 
@@ -87,8 +100,9 @@ class RsbA2(Recipe):
 
     setting: ClassVar[Setting | None] = "deit_rsb"
 
-    epochs: int = 300
-    batch_size: int = 2048
+    preset: Preset = "paper"
+    epochs: Count = 300
+    batch_size: Count = 2048
     train_size: int | None = 224
     test_size: int | None = 224
     test_crop: float = 0.95
@@ -96,17 +110,17 @@ class RsbA2(Recipe):
     rand_augment: str | None = "7/0.5"
     repeats: int = 3
     optimizer: Optimizer = "lamb"
-    lr: float = 5e-3
-    weight_decay: float = 0.02
-    warmup_epochs: int = 5
-    drop_path: float = 0.05
+    lr: Positive = 5e-3
+    weight_decay: NonNegative = 0.02
+    warmup_epochs: Epochs = 5
+    drop_path: Fraction = 0.05
     loss: Loss = "bce"
     mixed_precision: bool = True
-    mixup_alpha: float | None = 0.1
-    cutmix_alpha: float | None = 1.0
+    mixup_alpha: Positive | None = 0.1
+    cutmix_alpha: Positive | None = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class RsbA3(RsbA2):
     """ImageNet-1k by procedure A3 of "ResNet strikes back": as A2, but 100 epochs on images of 160 px.
 
@@ -116,9 +130,9 @@ class RsbA3(RsbA2):
     Source: tab:app_train_settings, column RSB A3. The row "RSB" of Table 3 is ``--method mixup_or_cutmix``.
     """
 
-    epochs: int = 100
+    epochs: Count = 100
     train_size: int | None = 160
     rand_augment: str | None = "6/0.5"
     repeats: int = 1
-    lr: float = 8e-3
-    drop_path: float = 0.0
+    lr: Positive = 8e-3
+    drop_path: Fraction = 0.0

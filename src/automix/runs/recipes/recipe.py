@@ -3,30 +3,41 @@
 The names of the fields are the flags of the command line, and the lines below them are its help.
 """
 
-import math
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import fields
+from typing import Annotated, Any, ClassVar, Literal
 
-from automix.core.validation import check_choice, check_fields, check_range, check_smoothing, check_whole
+from pydantic import Field
+
+from automix.core.config import config_dataclass
+from automix.core.validation import check_range
 from automix.data.augmentation import Augmentation, Crop
+from automix.methods import presets_of
 from automix.runs.recipes.alphas import Setting, paper_alpha
 
 Optimizer = Literal["sgd", "adamw", "lamb"]
 Loss = Literal["ce", "bce"]
+Preset = Literal["tuned", "fast", "paper"]
+
+# A subclass that changes a default repeats the type, and with it the accepted range.
+Count = Annotated[int, Field(ge=1)]
+Epochs = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class Recipe:
-    """The settings of a training run; those of the paper are subclasses with other defaults.
+    """The settings of a training run, whatever is trained; the paper's recipes are subclasses with other defaults.
 
-    ``Cifar(epochs=200)`` is a recipe with one setting changed. Wrong values are refused when it is made.
+    ``Cifar(epochs=200)`` is a recipe with one setting changed. Wrong values raise an `AutomixError` of one line.
     """
 
-    setting: ClassVar[Setting | None] = None  # whose alphas the paper gives, for data that it does not name
+    setting: ClassVar[Setting | None] = None  # the paper's alphas for data that it does not name
 
-    epochs: int = 200
+    epochs: Count = 200
     """Passes over the training set."""
-    batch_size: int = 100
+    batch_size: Count = 100
     """Images in a step, over all processes."""
     train_size: int | None = None
     """Side of the training images in pixels; as the images are if not given."""
@@ -50,80 +61,78 @@ class Recipe:
     """Repeated augmentation: how often an image is drawn at once, each time augmented anew."""
     optimizer: Optimizer = "sgd"
     """The optimizer: sgd, adamw or lamb."""
-    lr: float = 0.1
+    lr: Positive = 0.1
     """The highest learning rate, for this batch size."""
-    lr_floor: float = 0.0
+    lr_floor: NonNegative = 0.0
     """The learning rate at which the cosine ends."""
-    momentum: float = 0.9
+    momentum: Fraction = 0.9
     """Momentum of SGD; the other optimizers do not use it."""
-    weight_decay: float = 1e-4
+    weight_decay: NonNegative = 1e-4
     """Weight decay."""
-    warmup_epochs: int = 0
+    warmup_epochs: Epochs = 0
     """Epochs in which the learning rate rises linearly."""
-    label_smoothing: float = 0.0
+    label_smoothing: Fraction = 0.0
     """Share of each label that is spread over all classes."""
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     """Dropout before the last layer."""
-    drop_path: float = 0.0
+    drop_path: Fraction = 0.0
     """Stochastic depth: how often the last block is skipped, earlier ones less."""
-    clip_grad: float | None = None
+    clip_grad: Positive | None = None
     """Largest norm of the gradient; not clipped if not given."""
     ema: bool = False
-    """Evaluate and keep a moving average of the weights."""
+    """Evaluate and keep a moving average of the weights, for methods that have no teacher of their own."""
     loss: Loss = "ce"
     """Cross-entropy (ce), or binary cross-entropy over the classes (bce)."""
     mixed_precision: bool = True
     """Compute in 16 bits where the hardware is made for it."""
     pretrained: bool = False
     """Start from weights trained on ImageNet."""
-    mixup_alpha: float | None = None
+    mixup_alpha: Positive | None = None
     """Mixup's alpha in the method mixup_or_cutmix; that method's default if not given."""
-    cutmix_alpha: float | None = None
+    cutmix_alpha: Positive | None = None
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
+    preset: Preset = "tuned"
+    """AutoMix's preset: tuned, fast, or paper (the algorithm as published); the paper's recipes have paper."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            check_whole(name, getattr(self, name), 1)
-        check_whole("warmup_epochs", self.warmup_epochs, 0)
-        check_fields(self)
-        _ = self.augmentation  # which checks what concerns pixels
+        _ = self.augmentation  # checks the settings of images
         check_range("warmup_epochs", self.warmup_epochs, 0, self.epochs - 1)
-        for name in ("lr", "clip_grad", "mixup_alpha", "cutmix_alpha"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value}: accepted is a number > 0")
-        for name in ("momentum", "dropout", "drop_path"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: accepted is a number in [0, 1)")
-        check_smoothing(self.label_smoothing)
         check_range("lr_floor", self.lr_floor, 0, self.lr)
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay={self.weight_decay}: accepted is a number >= 0")
-        check_choice("optimizer", self.optimizer, get_args(Optimizer))
-        check_choice("loss", self.loss, get_args(Loss))
 
     @property
     def augmentation(self) -> Augmentation:
-        """The part that concerns pixels."""
+        """The settings of images."""
         return Augmentation(**{item.name: getattr(self, item.name) for item in fields(Augmentation)})
 
     def alpha(self, method: str, model: str, data: str | None = None) -> float | None:
-        """The paper's alpha for `method` on network `model`; None where it says nothing: the method's default holds.
+        """Look up the paper's alpha.
 
-        It goes by the dataset where the paper names that, and by this recipe for ImageNet and all other data.
+        Args:
+            method: Name of the method.
+            model: Name of the network.
+            data: Name of the dataset. Where the paper does not name it, this recipe decides.
+
+        Returns:
+            The alpha; None where the paper says nothing, and the method's default holds.
         """
         return paper_alpha(self.setting, method, model, data)
 
-    def options_for(self, method: str, model: str, data: str | None = None) -> dict[str, float]:
-        """The options this recipe gives `method`, by name: the paper's alphas, where it says something.
+    def options_for(self, method: str, model: str, data: str | None = None) -> dict[str, Any]:
+        """List the options that this recipe gives a method: the paper's alphas, and the preset.
 
-        The paper's recipes train AutoMix in the paper's form, so that its numbers are what one may expect.
+        Args:
+            method: Name of the method.
+            model: Name of the network.
+            data: Name of the dataset.
+
+        Returns:
+            Options by name; without those for which the method's default holds.
         """
         options: dict[str, Any]
         if method == "mixup_or_cutmix":
             options = {"mixup_alpha": self.mixup_alpha, "cutmix_alpha": self.cutmix_alpha}
         else:
             options = {"alpha": self.alpha(method, model, data)}
-        if method == "automix" and self.setting is not None:
-            options["preset"] = "paper"
+        if presets_of(method):
+            options["preset"] = self.preset
         return {name: value for name, value in options.items() if value is not None}

@@ -1,13 +1,13 @@
 """Recipes for small images: the paper's for CIFAR and Tiny-ImageNet, and a short one for trying things."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from automix.core.config import config_dataclass
 from automix.runs.recipes.alphas import Setting
-from automix.runs.recipes.recipe import Crop, Recipe
+from automix.runs.recipes.recipe import Count, Crop, NonNegative, Positive, Preset, Recipe
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class Quick(Recipe):
     """30 epochs on small images: minutes instead of days, for trying things.
 
@@ -18,12 +18,12 @@ class Quick(Recipe):
     Source: ours. The images stay as large as they are.
     """
 
-    epochs: int = 30
+    epochs: Count = 30
     crop: Crop = "pad"
-    weight_decay: float = 5e-4
+    weight_decay: NonNegative = 5e-4
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class Cifar(Recipe):
     """CIFAR-10 and CIFAR-100, 800 epochs, networks with the 3x3 stem.
 
@@ -35,13 +35,14 @@ class Cifar(Recipe):
 
     setting: ClassVar[Setting | None] = "cifar"
 
-    epochs: int = 800
+    preset: Preset = "paper"
+    epochs: Count = 800
     train_size: int | None = 32
     test_size: int | None = 32
     crop: Crop = "pad"
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class TinyImageNet(Recipe):
     """Tiny-ImageNet, 400 epochs, networks with the 3x3 stem.
 
@@ -53,8 +54,9 @@ class TinyImageNet(Recipe):
 
     setting: ClassVar[Setting | None] = "tiny"
 
-    epochs: int = 400
+    preset: Preset = "paper"
+    epochs: Count = 400
     train_size: int | None = 64
     test_size: int | None = 64
     crop: Crop = "resized"
-    lr: float = 0.2
+    lr: Positive = 0.2

@@ -1,13 +1,14 @@
 """Recipes for fine-grained and scenic classification: fine-tuning on small sets, from scratch on large ones."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from automix.core.config import config_dataclass
 from automix.runs.recipes.alphas import Setting
 from automix.runs.recipes.imagenet import PyTorch100
+from automix.runs.recipes.recipe import Count, NonNegative, Positive
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class FineGrained(PyTorch100):
     """CUB-200 and FGVC-Aircraft: 200 epochs from the ImageNet weights of torchvision (in timm: ``.tv_in1k``).
 
@@ -20,14 +21,14 @@ class FineGrained(PyTorch100):
 
     setting: ClassVar[Setting | None] = "fine_grained"
 
-    epochs: int = 200
-    batch_size: int = 16
-    lr: float = 1e-3
-    weight_decay: float = 5e-4
+    epochs: Count = 200
+    batch_size: Count = 16
+    lr: Positive = 1e-3
+    weight_decay: NonNegative = 5e-4
     pretrained: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class INat(PyTorch100):
     """iNaturalist 2017 and 2018, 100 epochs from scratch: the PyTorch setting with alphas of its own.
 
@@ -40,7 +41,7 @@ class INat(PyTorch100):
     setting: ClassVar[Setting | None] = "inat"
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class Places(PyTorch100):
     """Places205, 100 epochs from scratch: the PyTorch setting with alphas of its own.
 

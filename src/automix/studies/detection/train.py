@@ -33,7 +33,7 @@ from automix.studies.detection.progress import Report, Silent
 from automix.studies.detection.run import DetectRun
 from automix.training.hardware import choose_device
 from automix.training.loop import NotFiniteError
-from automix.training.signals import Stop, Stopped, listening
+from automix.training.signals import Stopped, StopRequest, catch_signals
 
 RESULTS = "results.json"
 
@@ -57,7 +57,7 @@ def train_detector(
         Stopped: If the process was asked to stop; the state is saved.
     """
     report = report or Silent()
-    with listening() as stop, RunFolder(config.folder).lock():
+    with catch_signals() as stop, RunFolder(config.folder).lock():
         run = prepare(config, resume=resume, overwrite=overwrite)
         try:
             fit(run, report, stop)
@@ -119,7 +119,7 @@ def _start_folder(config: DetectConfig) -> None:
     config.save()
 
 
-def fit(run: DetectRun, report: Report, stop: Stop) -> None:
+def fit(run: DetectRun, report: Report, stop: StopRequest) -> None:
     """Train from the run's step to the end, with checkpoints on the way.
 
     Args:
@@ -133,7 +133,7 @@ def fit(run: DetectRun, report: Report, stop: Stop) -> None:
     while run.step < steps:
         losses = training_step(run, batches)
         report.step(run, losses)
-        stopping = stop.asked and run.step < steps
+        stopping = stop.poll() and run.step < steps
         if stopping or run.checkpoint_is_due():
             run.save_checkpoint()
         if stopping:

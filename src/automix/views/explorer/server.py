@@ -12,7 +12,7 @@ from typing import Any
 
 from automix.core.errors import AutomixError
 from automix.core.validation import check_range, check_whole
-from automix.training.signals import Stopped, listening
+from automix.training.signals import Stopped, catch_signals
 from automix.views.explorer.explorer import Explorer
 
 MAX_UPLOAD = 10 * 2**20  # bytes
@@ -59,7 +59,7 @@ def serve(explorer: Explorer, listener: socket.socket, host: str) -> None:
 
     Args:
         explorer: What the page shows.
-        listener: A listening socket; see `bind`.
+        listener: A catch_signals socket; see `bind`.
         host: The address that the socket was bound to.
 
     Raises:
@@ -68,13 +68,13 @@ def serve(explorer: Explorer, listener: socket.socket, host: str) -> None:
     import uvicorn
 
     port = listener.getsockname()[1]
-    with tempfile.TemporaryDirectory(prefix="automix-explore-") as folder, listening() as stop:
+    with tempfile.TemporaryDirectory(prefix="automix-explore-") as folder, catch_signals() as stop:
         app = build_app(explorer, Path(folder), host, port)
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, ws="none"))
         address = f"[{host}]" if ":" in host else host
         sys.stdout.write(f"{explorer.name}: http://{address}:{port} until Ctrl-C\n")
         sys.stdout.flush()
-        if not stop.asked:
+        if not stop.poll():
             server.run(sockets=[listener])
         raise Stopped("the page is closed", stop.signal)
 
