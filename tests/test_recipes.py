@@ -18,6 +18,7 @@ import timm
 import timm.data.auto_augment
 
 import automix
+from automix.core.errors import AutomixError
 from automix.data import DATASETS
 from automix.data.augmentation import POLICIES
 from automix.runs.recipes import RECIPES, Recipe, alphas, find_recipe
@@ -163,7 +164,7 @@ def test_cifar() -> None:
         "epochs": 800,
         "lr": 0.1,
     }
-    ours = {"test_crop": 1.0, "lr_floor": 0.0, "repeats": 1, "loss": "ce", "mixed_precision": True}
+    ours = {"preset": "paper", "test_crop": 1.0, "lr_floor": 0.0, "repeats": 1, "loss": "ce", "mixed_precision": True}
     used = {name: value for name, value in asdict(find_recipe("cifar")).items() if value or name in told | ours}
     assert used == told | ours
 
@@ -186,7 +187,11 @@ def test_cifar() -> None:
         ("pytorch100", "places", {}),
         ("pytorch100", "pytorch300", {"epochs": 300}),
         # ours: the images as they are, a short schedule, the usual weight decay of short schedules
-        ("cifar", "quick", {"epochs": 30, "weight_decay": 5e-4, "train_size": None, "test_size": None}),
+        (
+            "cifar",
+            "quick",
+            {"epochs": 30, "weight_decay": 5e-4, "train_size": None, "test_size": None, "preset": "tuned"},
+        ),
     ],
 )
 def test_one_recipe_by_another(base: str, name: str, changes: dict[str, Any]) -> None:
@@ -262,7 +267,7 @@ def test_options_for_a_method() -> None:
     assert find_recipe("cifar").options_for("mixup_or_cutmix", "resnet50") == {}
     assert find_recipe("pytorch100").options_for("cutmix", "resnet18", "sets/imagenet") == {"alpha": 0.2}
     assert find_recipe("quick").options_for("cutmix", "resnet18", "shapes") == {}
-    assert find_recipe("quick").options_for("automix", "resnet18", "shapes") == {"alpha": 2.0}
+    assert find_recipe("quick").options_for("automix", "resnet18", "shapes") == {"alpha": 2.0, "preset": "tuned"}
     assert find_recipe("cifar").options_for("automix", "resnet18", "shapes") == {"alpha": 2.0, "preset": "paper"}
 
 
@@ -337,7 +342,7 @@ def test_every_setting_explains_itself_in_a_line() -> None:
     ("changes", "message"),
     [
         ({"epochs": 0}, "epochs.*>= 1"),
-        ({"epochs": 1.5}, "epochs.*>= 1"),
+        ({"epochs": 1.5}, "epochs.*integer"),
         ({"batch_size": 0}, "batch_size.*>= 1"),
         ({"repeats": 0}, "repeats.*>= 1"),
         ({"train_size": 0}, "train_size.*>= 1"),
@@ -347,7 +352,7 @@ def test_every_setting_explains_itself_in_a_line() -> None:
         ({"lr": 0.0}, r"^lr\b.*> 0"),
         ({"lr": float("inf")}, r"^lr\b.*> 0"),
         ({"lr": 0.1, "lr_floor": 0.2}, r"lr_floor.*\[0, 0.1\]"),
-        ({"lr_floor": -0.1}, r"lr_floor.*\[0, "),
+        ({"lr_floor": -0.1}, "lr_floor.*>= 0"),
         ({"momentum": 1.0}, r"momentum.*\[0, 1\)"),
         ({"dropout": 1.0}, r"dropout.*\[0, 1\)"),
         ({"drop_path": -0.1}, r"drop_path.*\[0, 1\)"),
@@ -370,9 +375,11 @@ def test_every_setting_explains_itself_in_a_line() -> None:
     ],
 )
 def test_wrong_values_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}") as error:
-        Recipe(**changes)
-    assert "\n" not in str(error.value)
+    recipes: list[type[Recipe]] = [Recipe, *RECIPES.values()]
+    for recipe in recipes:  # a recipe with another default has the same range
+        with pytest.raises(AutomixError, match=f"^{message}") as error:
+            recipe(**{"rand_augment": None, "repeats": 1, "warmup_epochs": 0, **changes})
+        assert "\n" not in str(error.value)
 
 
 def test_the_policies_are_timms() -> None:

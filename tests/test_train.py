@@ -74,6 +74,7 @@ def test_a_run_leaves_what_it_promises(method: str, photos: Path, tmp_path: Path
     folder = tmp_path / "run"
     names = {path.name for path in folder.iterdir()}
     assert names == {
+        ".lock",
         "config.yaml",
         "checkpoint.safetensors",
         "checkpoint-previous.safetensors",

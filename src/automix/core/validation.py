@@ -108,6 +108,8 @@ def config_error(error: "pydantic.ValidationError", config: type | None = None) 
         return AutomixError(f"{name} is missing")
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return AutomixError(f"unknown option {name!r}")
+    if kind in (*_BOUND_ERRORS, "finite_number") and (accepted := _range_of(config, path)):
+        return AutomixError(f"{path[0]} must be {accepted}, got {show(value)}")
     if kind in _BOUND_ERRORS:
         return AutomixError(
             f"{name} must be {_BOUND_ERRORS[kind]} {_bound(next(iter(context.values())))}, got {show(value)}"
@@ -380,6 +382,30 @@ def _find_field(config: type | None, path: Sequence[str]) -> tuple[int, Any]:
             break
         depth += 1
     return depth, annotation if depth else None
+
+
+def _range_of(config: type | None, path: Sequence[str]) -> str:
+    """The range that the annotation of a field of `config` accepts, such as "in [0, 1)"; empty if it has none."""
+    if config is None or len(path) not in (1, 2):  # the second part names a member of a union
+        return ""
+    bounds: dict[str, float] = {}
+    waiting: list[Any] = [get_type_hints(config, include_extras=True).get(path[0])]
+    while waiting:
+        annotation = waiting.pop()
+        for constraints in getattr(annotation, "__metadata__", ()):
+            for constraint in getattr(constraints, "metadata", ()):
+                for name in ("ge", "gt", "le", "lt"):
+                    if hasattr(constraint, name):
+                        bounds[name] = getattr(constraint, name)
+        waiting += [part for part in get_args(annotation) if get_args(part)]
+        if get_origin(annotation) is Annotated:
+            waiting.append(annotation.__origin__)
+    low, high = bounds.keys() & {"ge", "gt"}, bounds.keys() & {"le", "lt"}
+    if low and high:
+        opening, closing = "[" if "ge" in low else "(", "]" if "le" in high else ")"
+        return f"in {opening}{_bound(bounds[low.pop()])}, {_bound(bounds[high.pop()])}{closing}"
+    symbols = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    return " and ".join(f"{symbols[name]} {_bound(value)}" for name, value in bounds.items())
 
 
 def _is_number(value: object) -> bool:

@@ -21,7 +21,7 @@ def choose_device(name: str, local: int = 0) -> torch.device:
             raise RuntimeError("holds no numbers")
     except (RuntimeError, AssertionError, ImportError) as error:  # torch asserts that it was built with CUDA
         reason = str(error).splitlines()[0]
-        raise AutomixError(f"device must be one of {', '.join(_devices())} here; got {name!r} ({reason})") from None
+        raise AutomixError(f"device {name!r} is not available ({reason}); use one of {', '.join(_devices())}") from None
     return torch.device("cuda", local) if name == "cuda" else device
 
 

@@ -92,7 +92,7 @@ class Recipe:
     cutmix_alpha: Positive | None = None
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
     preset: Preset = "tuned"
-    """AutoMix's preset: tuned, fast, or paper (the algorithm as published); the paper's recipes have paper."""
+    """AutoMix's preset: tuned, fast, or paper, which is the algorithm as published."""
 
     def __post_init__(self) -> None:
         _ = self.augmentation  # checks the settings of images

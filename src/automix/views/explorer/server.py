@@ -59,7 +59,7 @@ def serve(explorer: Explorer, listener: socket.socket, host: str) -> None:
 
     Args:
         explorer: What the page shows.
-        listener: A catch_signals socket; see `bind`.
+        listener: A listening socket; see `bind`.
         host: The address that the socket was bound to.
 
     Raises:
