@@ -219,7 +219,7 @@ def test_bf16_autocast() -> None:
     [
         (
             lambda: create_task(HandWritten()),
-            "HandWritten does not describe its stages: accepted is layer='...', the name",
+            "HandWritten does not describe its stages; pass layer=",
         ),
         (
             lambda: create_task(HandWritten(), layer="head"),

@@ -88,9 +88,9 @@ def test_transform_is_the_function() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"noise": torch.zeros(6, 1, 16, 16)}, r"noise has shape \(6, 1, 16, 16\): accepted is \(6, 16, 16\)"),
+        ({"noise": torch.zeros(6, 1, 16, 16)}, r"noise .*\(6, 16, 16\), got \(6, 1, 16, 16\)"),
         ({"decay": -1.0}, "decay.*>= 0"),
-        ({"decay": float("inf")}, "decay=inf"),
+        ({"decay": float("inf")}, "decay.*>= 0"),
     ],
 )
 def test_wrong_input_is_refused(wrong: dict[str, Any], message: str) -> None:

@@ -18,6 +18,8 @@ from torch import Tensor
 import automix
 from automix import Mixed
 from automix.core.draws import step_generator
+from automix.core.transform import MixTransform
+from automix.methods import find_method
 
 FUNCTIONS: dict[str, Callable[..., Mixed]] = {
     name: getattr(import_module(f"automix.methods.{name}"), name) for name in automix.methods() if name != "automix"
@@ -276,10 +278,26 @@ def test_transforms_have_timms_call(transform: Any) -> None:
         transform()(x, y)
     with pytest.raises(ValueError, match=r"alpha.*> 0"):
         transform(alpha=-1)
-    with pytest.raises(ValueError, match="num_classes=0"):
+    with pytest.raises(ValueError, match=r"num_classes.*>= 1"):
         transform(num_classes=0)
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         transform(num_classes=2)(x, torch.tensor([0, 1, 2, 0, 1, 2]))
+
+
+def transforms() -> dict[str, type[MixTransform]]:
+    """Every transform by the name of its method."""
+    found = {}
+    for name in automix.methods():
+        for member in vars(find_method(name)).values():
+            if isinstance(member, type) and issubclass(member, MixTransform) and member.__module__.endswith(name):
+                found[name] = member
+    return found
+
+
+@pytest.mark.parametrize("transform", transforms().values(), ids=transforms())
+def test_transforms_take_keywords_only(transform: type[MixTransform]) -> None:
+    kinds = {parameter.kind for parameter in inspect.signature(transform).parameters.values()}
+    assert kinds <= {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
 
 
 def test_transform_of_mixup_or_cutmix() -> None:

@@ -161,13 +161,13 @@ def test_any_channels_and_size(shape: tuple[int, int, int, int]) -> None:
     ("options", "message"),
     [
         ({"beta": 0.0}, "beta.*> 0"),
-        ({"beta": float("nan")}, "beta=nan: accepted"),
+        ({"beta": float("nan")}, "beta.*> 0"),
         ({"k": -1}, "^k must be .*>= 0"),
         ({"severity": 0.0}, r"severity.*in \["),
-        ({"mean": [0.5] * 3}, "mean and std: accepted are both or none"),
-        ({"pictures": torch.rand(2, 3, 15, 16)}, r"pictures have shape \(2, 3, 15, 16\).* 16 x 16 px or larger"),
-        ({"pictures": torch.rand(2, 1, 16, 16)}, r"accepted are \(P, 3, h, w\)"),
-        ({"pictures": torch.zeros(2, 3, 16, 16, dtype=torch.uint8)}, "type torch.uint8: accepted are"),
+        ({"mean": [0.5] * 3}, "mean and std must"),
+        ({"pictures": torch.rand(2, 3, 15, 16)}, r"pictures .*h >= 16.*got \(2, 3, 15, 16\)"),
+        ({"pictures": torch.rand(2, 1, 16, 16)}, r"pictures .*\(P, 3, h, w\)"),
+        ({"pictures": torch.zeros(2, 3, 16, 16, dtype=torch.uint8)}, "pictures .*floating.*torch.uint8"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -179,7 +179,9 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 
 def test_the_transform_is_the_function() -> None:
     x, y = pixel_batch()
-    transform = automix.PixMix(2.0, 12, k=2, severity=1.0, label_smoothing=0.1, generator=step_generator(0, 0), **PLAIN)
+    transform = automix.PixMix(
+        beta=2.0, num_classes=12, k=2, severity=1.0, label_smoothing=0.1, generator=step_generator(0, 0), **PLAIN
+    )
     mixed, soft = transform(x, y)
     same = pixmix(x, y, 2.0, k=2, severity=1.0, generator=step_generator(0, 0), **PLAIN)
     assert torch.equal(mixed, same.x)

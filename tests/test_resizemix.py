@@ -109,7 +109,7 @@ def test_autocast_does_not_round_the_pixels() -> None:
 def test_transform_is_the_function() -> None:
     x, y = batch()
     for alpha in (1.0, 0.5):
-        mixed, soft = ResizeMix(alpha, num_classes=5, generator=step_generator(0, 0))(x, y)
+        mixed, soft = ResizeMix(alpha=alpha, num_classes=5, generator=step_generator(0, 0))(x, y)
         same = resizemix(x, y, alpha, generator=step_generator(0, 0))
         assert torch.equal(mixed, same.x)
         assert torch.equal(soft, same.target.soft(5))
@@ -120,10 +120,10 @@ def test_transform_is_the_function() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"scope": (0.8, 0.1)}, r"scope=\(0.8, 0.1\): accepted are two numbers from 0 to 1, the smaller one first"),
-        ({"scope": (0.1, 1.1)}, "scope="),
-        ({"scope": (float("nan"), 0.5)}, "scope="),
-        ({"corner": torch.zeros(3)}, r"corner has shape \(3,\): accepted are \(2,\) and \(6, 2\)"),
+        ({"scope": (0.8, 0.1)}, r"scope .*\[0, 1\]"),
+        ({"scope": (0.1, 1.1)}, r"scope .*\[0, 1\]"),
+        ({"scope": (float("nan"), 0.5)}, r"scope .*\[0, 1\]"),
+        ({"corner": torch.zeros(3)}, r"corner .*\(2,\) or \(6, 2\), got \(3,\)"),
     ],
 )
 def test_wrong_input_is_refused(wrong: dict[str, Any], message: str) -> None:

@@ -113,7 +113,7 @@ def test_transform_is_the_function() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"saliency": torch.zeros(6, 8, 8)}, r"saliency has shape \(6, 8, 8\): accepted is \(6, 16, 16\)")],
+    [({"saliency": torch.zeros(6, 8, 8)}, r"saliency .*\(6, 16, 16\), got \(6, 8, 8\)")],
 )
 def test_wrong_input_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

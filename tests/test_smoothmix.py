@@ -89,7 +89,7 @@ def test_centers_cover_every_pixel_evenly() -> None:
 def test_transform_is_the_function() -> None:
     x, y = batch()
     for alpha in (None, 0.5):
-        mixed, soft = SmoothMix(alpha, num_classes=5, generator=step_generator(0, 0))(x, y)
+        mixed, soft = SmoothMix(alpha=alpha, num_classes=5, generator=step_generator(0, 0))(x, y)
         same = smoothmix(x, y, alpha, generator=step_generator(0, 0))
         assert torch.equal(mixed, same.x)
         assert torch.equal(soft, same.target.soft(5))
@@ -100,9 +100,9 @@ def test_transform_is_the_function() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"scope": (0.5, 0.25)}, r"scope=\(0.5, 0.25\): accepted are two numbers > 0, the smaller one first"),
-        ({"scope": (0, 0.25)}, "scope="),
-        ({"center": torch.zeros(3)}, r"center has shape \(3,\): accepted are \(2,\) and \(6, 2\)"),
+        ({"scope": (0.5, 0.25)}, "scope .*> 0"),
+        ({"scope": (0, 0.25)}, "scope .*> 0"),
+        ({"center": torch.zeros(3)}, r"center .*\(2,\) or \(6, 2\), got \(3,\)"),
     ],
 )
 def test_wrong_input_is_refused(wrong: dict[str, Any], message: str) -> None:

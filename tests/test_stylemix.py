@@ -215,7 +215,7 @@ def test_missing_and_wrong_networks_are_told_when_the_task_is_built(tmp_path: Pa
     [
         ({"r": 1.5}, r"^r must be .*\[0, 1\]"),
         ({"size": 8}, "size.*>= 16"),
-        ({"std": [0.5] * 3}, "mean and std: accepted are both or none"),
+        ({"std": [0.5] * 3}, "mean and std must"),
         ({"style_lam": 2.0}, r"lam .*\[0, 1\]"),
         ({"t": torch.rand(3)}, r"lam .*\(3,\)"),
     ],

@@ -1,4 +1,4 @@
-"""Mixing as a transform with timm's and torchvision's call, for loops that exist already: ``x, soft = mix(x, y)``."""
+"""Mixing as a transform that is called like timm's and torchvision's: ``x, soft = mix(x, y)``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,24 +7,31 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.target import Mixed
-from automix.core.validation import check_alpha, check_options, check_smoothing
+from automix.core.validation import check_alpha, check_options, check_smoothing, check_whole
 
 
 class MixTransform(nn.Module):
-    """Base of the transforms: calls the method's function and returns images and soft labels (N, num_classes).
+    """Base class of the transforms, for training loops that exist already.
 
-    `alpha` is the function's own if not given. `num_classes` may be left out where the labels are rows already.
-    ``per_sample=True`` draws a lam for each sample. Without a `generator` numbers come from torch's default one. All
-    further `options` are the function's.
+    A subclass names the function of its method; the transform calls it and returns images and soft labels.
+
+    Args:
+        alpha: Parameter of the method's Beta distribution; the function's default if not given.
+        num_classes: Number of classes; not needed where labels are rows already.
+        label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+        **options: Further options of the function.
     """
 
     function: Callable[..., Mixed]
+    """The method's function; set by each subclass."""
 
     def __init__(
         self,
+        *,
         alpha: float | None = None,
         num_classes: int | None = None,
-        *,
         label_smoothing: float = 0.0,
         per_sample: bool = False,
         generator: torch.Generator | None = None,
@@ -32,8 +39,7 @@ class MixTransform(nn.Module):
     ) -> None:
         super().__init__()
         check_smoothing(label_smoothing)
-        if num_classes is not None and num_classes < 1:
-            raise ValueError(f"num_classes={num_classes}: accepted is None or a whole number >= 1")
+        check_whole("num_classes", num_classes, 1)
         if alpha is not None:
             check_alpha(alpha)
             options["alpha"] = alpha
@@ -46,10 +52,20 @@ class MixTransform(nn.Module):
         self.generator = generator
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Mix a batch.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+
+        Returns:
+            The mixed images and their soft labels, ``(N, num_classes)``.
+        """
         mix: Any = type(self).function
         mixed = mix(x, y, generator=self.generator, **self.options)
         return mixed.x, mixed.target.soft(self.num_classes, self.label_smoothing)
 
     def extra_repr(self) -> str:
+        """List the options, for ``repr``."""
         options = [f"{name}={value}" for name, value in self.options.items() if not isinstance(value, nn.Module)]
         return ", ".join([*options, f"num_classes={self.num_classes}", f"label_smoothing={self.label_smoothing}"])

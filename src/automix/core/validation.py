@@ -238,6 +238,24 @@ def unknown_name(kind: str, name: str, accepted: Collection[str]) -> AutomixErro
     return AutomixError(f"unknown {kind} {show(name)}{_closest(name, accepted)} Available: {', '.join(accepted)}")
 
 
+def check_shape(name: str, tensor: Tensor, *accepted: Sequence[int | str]) -> None:
+    """Raise an error unless a tensor has one of the accepted shapes.
+
+    Args:
+        name: Name of the argument, for the message.
+        tensor: The tensor to check.
+        *accepted: Shapes; a string stands for any length, such as ``(6, "h", "w")``.
+    """
+    shape = tuple(tensor.shape)
+    for lengths in accepted:
+        if len(lengths) == len(shape) and all(
+            isinstance(a, str) or a == b for a, b in zip(lengths, shape, strict=True)
+        ):
+            return
+    shapes = " or ".join(f"({', '.join(map(str, lengths))}{',' if len(lengths) == 1 else ''})" for lengths in accepted)
+    raise AutomixError(f"{name} must have shape {shapes}, got {shape}")
+
+
 def check_batch(x: Tensor, y: Tensor) -> None:
     """Raise an error unless `x` is a batch of images and `y` its labels.
 

@@ -1,14 +1,14 @@
-"""AlignMix (Venkataramanan et al., CVPR 2022): the last maps of two images are aligned, then interpolated.
+"""AlignMix (Venkataramanan et al., 2022): the feature maps of two images are aligned, then interpolated.
 
-The positions of the maps z_i and z_j, (C, h * w) each, are matched by the entropic transport plan P between them (cost
-|z_i[:, p] - z_j[:, q]|^2, equal weights, eps 0.1). With R = h * w * P one of the two takes the other's layout:
+The positions of the last maps z_i and z_j, (C, h * w) each, are matched by the entropic transport plan P between them
+(cost |z_i[:, p] - z_j[:, q]|^2, equal weights, eps 0.1). With R = h * w * P one of the two takes the other's layout:
 
     z_mix = lam * z_i + (1 - lam) * z_j R^T        or        z_mix = lam * z_i R + (1 - lam) * z_j
 
-each as likely, lam ~ Beta(alpha, alpha), no gradient through R. Every other batch, at random, is mixed at the input by
-Mixup instead. What is interpolated are thus parts that resemble each other, wherever they are: for objects in different
+each as likely, lam ~ Beta(alpha, alpha), no gradient through R. Half of the batches, at random, are mixed at the input
+by Mixup instead. Parts that resemble each other are thus interpolated, wherever they are: for objects in different
 places and poses, and long schedules. The authors stop when little changes, at the latest after 100 iterations: that
-makes the host wait for the device, and is far from the plan. Here eps falls, over a fixed number of iterations.
+forces a synchronization with the device, and is far from the plan. Here eps falls over a fixed number of iterations.
 """
 
 import math
@@ -20,12 +20,15 @@ from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_one
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_choice, check_whole
+from automix.core.validation import check_choice, check_range, check_whole
 from automix.methods.manifoldmix import check_hidden
 from automix.methods.mixup import mixup
 from automix.networks.feature_tap import stage_modules
 from automix.tasks.hidden_task import HiddenTask
+
+__all__ = ["alignmix", "create_task"]
 
 
 def alignmix(
@@ -42,14 +45,29 @@ def alignmix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix maps `x` (N, C, h, w), or tokens (N, L, C), and labels `y`; what is not given is drawn.
+    """Align the feature maps of each image and its partner, then interpolate them (Venkataramanan et al., 2022).
 
-    `moved` says which of the two takes the other's layout: "first" or "second". The first `prefix` tokens have no place
-    in the image and are mixed as they are. A lam of 1 gives x back: a partner without weight has no say in the layout.
+    A `lam` of 1 gives x back as it is, unaligned.
+
+    Args:
+        x: Maps ``(N, C, h, w)``, or tokens ``(N, L, C)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        eps: Weight of the entropy in the transport problem, > 0.
+        iterations: Number of Sinkhorn iterations.
+        moved: Which of the two takes the other's layout, ``"first"`` or ``"second"``; drawn if not given.
+        prefix: Number of tokens at the beginning that have no place in the image; they are mixed as they are.
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed maps or tokens, their target and the mask.
     """
     check_hidden(x, y)
     if x.ndim not in (3, 4):
-        raise ValueError(f"x must be maps (N, C, h, w) or tokens (N, L, C), got shape {tuple(x.shape)}")
+        raise AutomixError(f"x must be maps (N, C, h, w) or tokens (N, L, C), got shape {tuple(x.shape)}")
     _check_options(eps, iterations)
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     index = draw_index(x, index=index, generator=generator)
@@ -72,18 +90,36 @@ def alignmix(
 
 
 def aligned(points: Tensor, to: Tensor, eps: float, iterations: int) -> Tensor:
-    """`points` (N, L, C) at the places of those in `to` that they resemble: weighted means, by the transport plan."""
+    """Move points to the places of those that they resemble, as weighted means by the transport plan.
+
+    Args:
+        points: Points to move, ``(N, L, C)``.
+        to: Points whose layout they take, ``(N, L, C)``.
+        eps: Weight of the entropy.
+        iterations: Number of iterations.
+
+    Returns:
+        The moved points, ``(N, L, C)``.
+    """
     with torch.autocast(points.device.type, enabled=False):
         plan = transport_plan(_squared_distances(to.detach(), points.detach()), eps, iterations)
         return (plan * points.shape[1]).to(points.dtype) @ points
 
 
 def transport_plan(cost: Tensor, eps: float, iterations: int) -> Tensor:
-    """The plan (N, L, L) that is cheap by `cost` and, by `eps`, smooth; all rows and columns have the same weight.
+    """Compute the entropic transport plan between equal weights, by Sinkhorn iterations on logarithms.
 
-    Sinkhorn's iterations on logarithms. Costs of features are thousands of times `eps`, from where hundreds of
-    iterations do not converge: eps starts at the largest cost and falls to its value over the first four fifths. The
-    last half of an iteration is the rows': their sums are exact, those of the columns nearly so.
+    Costs of features are thousands of times `eps`, from where hundreds of iterations do not converge: eps starts at the
+    largest cost and falls to its value over the first four fifths. An iteration ends with the rows: their sums are
+    exact, those of the columns nearly so.
+
+    Args:
+        cost: Costs, ``(N, L, L)``.
+        eps: Weight of the entropy.
+        iterations: Number of iterations.
+
+    Returns:
+        The plan, ``(N, L, L)``, with sum 1.
     """
     log_weight = -math.log(cost.shape[1])
     largest = cost.amax(dim=(1, 2), keepdim=True).clamp(min=eps)
@@ -109,21 +145,27 @@ def _memory_format(x: Tensor) -> torch.memory_format:
 
 
 def _check_options(eps: float = 0.1, iterations: int = 50) -> None:
-    if not 0 < eps < math.inf:
-        raise ValueError(f"eps={eps}: accepted is a number > 0")
+    check_range("eps", eps, 0, bounds="()")
     check_whole("iterations", iterations, 1)
 
 
 def create_task(model: nn.Module, *, layer: int | str | None = None, **options: Any) -> "AlignMixTask":
-    """The task. `layer` is the stage, or the submodule, whose output is aligned: the last stage unless given.
+    """Build the training task.
 
-    In a network that is read out by a class token it is the last but one: after the last, no patch counts any more.
+    Args:
+        model: The network to train.
+        layer: Stage, or name of the submodule, whose output is aligned. If not given, the last stage; in a network with
+            a class token the last but one, because after the last one the patches have no effect.
+        **options: Options of `alignmix` and of `MixTask`.
+
+    Returns:
+        The task.
     """
     if layer is None:
         layer = len(stage_modules(model)) - int(getattr(model, "global_pool", None) == "token")
     if layer in (0, -1):
-        raise ValueError(
-            f"{type(model).__name__} does not describe its stages: accepted is layer='...', the name of a submodule "
+        raise AutomixError(
+            f"{type(model).__name__} does not describe its stages; pass layer='...', the name of a submodule "
             "that gives maps (N, C, h, w) or tokens (N, L, C)"
         )
     _check_options(**{name: options[name] for name in ("eps", "iterations") if name in options})
@@ -133,7 +175,7 @@ def create_task(model: nn.Module, *, layer: int | str | None = None, **options: 
 
 
 class AlignMixTask(HiddenTask):
-    """Aligns what a layer gives: maps with their channels first or last, or tokens."""
+    """Aligns the output of a layer: maps with their channels first or last, or tokens."""
 
     def accepts(self, z: Tensor) -> str | None:
         return None if z.ndim in (3, 4) else "maps (N, C, h, w) or tokens (N, L, C)"

@@ -1,14 +1,14 @@
-"""Attentive CutMix (Walawalkar et al., 2020): what a network attends to in x_i is pasted onto x_j.
+"""Attentive CutMix (Walawalkar et al., 2020): the cells that a network attends to are pasted onto another image.
 
-The image is a grid of 7 x 7 cells. The k = 6 cells where a helper network's last map is strongest come from x_i, all
-others from x_j:
+The image is a grid of 7 x 7 cells. The k = 6 cells where the last feature map of a helper network is strongest come
+from x_i, all others from x_j:
 
     s = 1 on the k most attended cells of x_i, else 0        lam := mean(s), about k / 49
 
-`plus` draws the number of cells instead: k = floor(49 * lam) with lam ~ Beta(alpha, 8). The helper is a network that
-has been trained already; without one the classifier looks for itself (with ``ema=True`` its teacher does). Use it where
-a pretrained helper is at hand and objects are small: a random box often shows background only. The label is the area to
-the pixel, as cells differ by a pixel where 7 does not divide the image.
+`plus` draws the number of cells instead: k = floor(49 * lam) with lam ~ Beta(alpha, 8). The helper is a trained
+network; without one the classifier that is trained takes its place (with ``ema=True`` its teacher). For small objects
+and where a pretrained helper is at hand: a random box often shows background only. The label is the area to the pixel,
+as cells differ by a pixel where 7 does not divide the image.
 """
 
 from dataclasses import dataclass
@@ -20,13 +20,16 @@ from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
-from automix.core.validation import check_alpha, check_batch
+from automix.core.validation import check_alpha, check_batch, check_shape, check_whole
 from automix.networks.feature_tap import FeatureTap, find_tap, stage_modules
 from automix.networks.modes import eval_mode
 from automix.networks.teacher import make_teacher
 from automix.tasks.mix_task import MixTask
+
+__all__ = ["AttentiveMix", "attentivemix", "create_task"]
 
 GRID = 7  # cells a side
 PLUS_BETA = 8  # lam ~ Beta(alpha, 8): a fifth of the image with alpha 2
@@ -45,16 +48,27 @@ def attentivemix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y` by the `attention` (N, h, w) that each image draws; `index` is drawn unless given.
+    """Paste the cells of each image that attract most attention onto its partner (Walawalkar et al., 2020).
 
-    `k` cells of x_i are pasted. With ``plus=True`` their number is drawn (`alpha`, `per_sample`); a given `lam` sets it
-    to ``round(49 * lam)``.
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: With ``plus=True``, ``lam ~ Beta(alpha, 8)``.
+        attention: Attention that each place of an image attracts, ``(N, h, w)``.
+        k: Number of cells that each image keeps, of 49.
+        plus: Draw the number of cells: ``floor(49 * lam)``.
+        lam: Keep ``round(49 * lam)`` cells; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        per_sample: With ``plus=True``, draw the number of cells for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     check_batch(x, y)
     check_alpha(alpha)
     _check_cells(k)
-    if attention.ndim != 3 or len(attention) != len(x):
-        raise ValueError(f"attention has shape {tuple(attention.shape)}: accepted is ({len(x)}, h, w)")
+    check_shape("attention", attention, (len(x), "h", "w"))
     cells = _count_cells(x, alpha, k, plus, lam, per_sample, generator)
     index = draw_index(x, index=index, generator=generator)
     chosen = strongest_cells(attention.to(x.device), cells).to(at_least_float32(x).dtype)
@@ -71,7 +85,7 @@ def _count_cells(
     per_sample: bool,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """How many cells come from x_i: one number, or one per sample."""
+    """Number of cells that come from x_i: one, or one per sample."""
     if lam is not None:
         return (draw_lam(x, alpha, lam=lam) * GRID**2).round()
     if not plus:
@@ -83,7 +97,15 @@ def _count_cells(
 
 
 def strongest_cells(attention: Tensor, cells: Tensor) -> Tensor:
-    """True on the `cells` (one number, or one per sample) most attended of the 7 x 7 cells: (N, 7, 7)."""
+    """Mark the most attended of 7 x 7 cells.
+
+    Args:
+        attention: Attention, ``(N, h, w)``.
+        cells: Number of cells to mark; one for all images or ``(N,)``.
+
+    Returns:
+        The marked cells, a bool tensor ``(N, 7, 7)``.
+    """
     attention = at_least_float32(attention).unsqueeze(1)
     if min(attention.shape[-2:]) < GRID:  # pooling would repeat values: many cells of equal rank
         attention = F.interpolate(attention, size=(GRID, GRID), mode="bilinear")
@@ -93,22 +115,23 @@ def strongest_cells(attention: Tensor, cells: Tensor) -> Tensor:
 
 
 def _check_cells(k: int) -> None:
-    if not (isinstance(k, int) and 0 < k <= GRID**2):
-        raise ValueError(f"k={k}: accepted is a whole number from 1 to {GRID**2}")
+    check_whole("k", k, 1, GRID**2)
 
 
 @dataclass
 class Helper:
-    """Looks at images through the `tap` of a frozen `network`, or of the task's classifier."""
+    """Computes the attention of images with a frozen helper network, or with the task's classifier."""
 
     tap: FeatureTap
+    """Reads the feature map."""
     network: nn.Module | None = None
+    """The helper network; None stands for the task's classifier."""
 
     def __call__(self, task: MixTask, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         return {"attention": self.attention(task.classifier if self.network is None else self.network, x)}
 
     def attention(self, network: nn.Module, x: Tensor) -> Tensor:
-        """The mean over the channels of the map's magnitude: (N, h, w)."""
+        """Return the mean over the channels of the map's magnitude, (N, h, w)."""
         if network is self.network:
             network.to(x.device)
         weight = next(network.parameters(), x)
@@ -117,14 +140,14 @@ class Helper:
 
 
 def find_helper(model: nn.Module, helper: nn.Module | None, layer: int | str | None) -> Helper:
-    """Looks through a frozen copy of `helper`, or through the task's classifier, which is built like `model`."""
+    """Make the helper: a frozen copy of `helper`, or the task's classifier, which is built like `model`."""
     network = model if helper is None else helper
     if layer is None:
         layer = len(stage_modules(network))
     if layer == 0:
-        raise ValueError(
-            f"{type(network).__name__} does not describe its stages: accepted is layer='...', the name of a submodule "
-            "that gives maps (N, C, h, w)"
+        raise AutomixError(
+            f"{type(network).__name__} does not describe its stages; pass layer='...', the name of a submodule that "
+            "gives maps (N, C, h, w)"
         )
     return Helper(find_tap(network, layer), None if helper is None else make_teacher(helper))
 
@@ -132,10 +155,17 @@ def find_helper(model: nn.Module, helper: nn.Module | None, layer: int | str | N
 def create_task(
     model: nn.Module, *, helper: nn.Module | None = None, layer: int | str | None = None, **options: Any
 ) -> MixTask:
-    """The task. `helper` is any trained classifier; it is copied and frozen, neither trained nor saved nor deployed.
+    """Build the training task.
 
-    Without one the classifier itself looks. `layer` is the stage, or the submodule, whose map counts: the last stage
-    unless given.
+    Args:
+        model: The network to train.
+        helper: A trained classifier. It is copied and frozen, and is neither trained nor saved nor deployed. Without
+            one the classifier in training takes its place.
+        layer: Stage, or name of the submodule, whose feature map is the attention; the last stage if not given.
+        **options: Options of `attentivemix` and of `MixTask`.
+
+    Returns:
+        The task.
     """
     if "k" in options:
         _check_cells(options["k"])
@@ -143,15 +173,21 @@ def create_task(
 
 
 class AttentiveMix(MixTransform):
-    """``x, soft = AttentiveMix(helper, num_classes=100)(x, y)``: `helper` is any trained classifier.
+    """Paste the cells of each image that attract most attention onto its partner (Walawalkar et al., 2020).
 
-    `layer` as for the task; further `options` are those of the function.
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        helper: A trained classifier; it is copied and frozen.
+        layer: Stage, or name of the submodule, whose feature map is the attention; the last stage if not given.
+        **options: `alpha`, `k` and `plus` of `attentivemix`, and `num_classes`, `label_smoothing`, `per_sample` and
+            `generator`, as of every `MixTransform`.
     """
 
     function = attentivemix
 
-    def __init__(self, helper: nn.Module, *args: Any, layer: int | str | None = None, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, *, helper: nn.Module, layer: int | str | None = None, **options: Any) -> None:
+        super().__init__(**options)
         _check_cells(options.get("k", 1))
         self.look = find_helper(helper, helper, layer)
 

@@ -1,13 +1,12 @@
-"""AugMix (Hendrycks et al., ICLR 2020): an image and a mixture of augmented copies of it, and a loss that makes the
-network answer alike.
+"""AugMix (Hendrycks et al., 2020): an image is mixed with augmented copies of itself, and predictions are kept alike.
 
     x_aug = sum_i w_i chain_i(x)                   w ~ Dirichlet(alpha), `width` chains of 1 to 3 operations
     x_mix = lam * x + (1 - lam) * x_aug            lam ~ Beta(alpha, alpha), one for each image
     loss  = l_CE(p(x), y) + 12 * JS(p(x), p(x_mix), p(x_mix'))
 
-with two mixtures of the same image and the Jensen-Shannon divergence of the three answers. That loss is the method:
-timm, torchvision and the usual toolboxes have the transform alone. `augmix` is the transform, `create_task` the method.
-For robustness to corruptions and calibrated answers; a step costs three forward passes.
+with two mixtures of the same image and the Jensen-Shannon divergence of the three predictions. The loss is the method:
+timm and torchvision have the transform alone. `augmix` is the transform, `create_task` the method. For robustness to
+corruptions and calibrated predictions; a step costs three forward passes.
 """
 
 import math
@@ -22,10 +21,12 @@ from automix.core.blend import as_map, at_least_float32, full_mask
 from automix.core.draws import draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget, is_multi_label
 from automix.core.transform import MixTransform
-from automix.core.validation import check_at_least, check_batch, check_index, check_whole
+from automix.core.validation import check_batch, check_index, check_range, check_whole
 from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import StepOutput
+
+__all__ = ["AugMix", "AugMixTask", "augmix", "create_task"]
 
 DEEPEST = 3  # operations in a chain, where their number is drawn
 
@@ -46,12 +47,28 @@ def augmix(
     chains: Operations | None = None,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """One augmented view of images `x`; labels and mask stay those of `x`.
+    """Mix each image with augmented copies of itself (Hendrycks et al., 2020).
 
-    Each of `width` chains has `depth` operations; without it their number is drawn from 1 to 3. `lam` is the share of
-    the image itself, `weights` (N, width) are those of the chains, `chains` (N, width, depth) their operations; all are
-    drawn from `generator` unless given. `mean` and `std` are what `x` was normalized by; without them pixels are told
-    from the range of the batch (pixels.py). Nobody is paired: `index` changes nothing.
+    Labels and mask stay those of `x`; images are not paired.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: ``lam ~ Beta(alpha, alpha)`` and chain weights ``~ Dirichlet(alpha)``, for each image.
+        width: Number of chains of operations, >= 1.
+        depth: Operations in each chain, >= 1; drawn from 1 to 3 if not given.
+        severity: Strength of the operations, in [0.1, 10].
+        mean: Mean that normalized `x`, one number per channel; without `mean` and `std` the range of the batch stands
+            for black and white.
+        std: Standard deviation that normalized `x`, one number per channel, > 0.
+        lam: Share of the image itself, a number or ``(N,)``; drawn if not given.
+        index: Has no effect; accepted as by every method.
+        weights: Weights of the chains, ``(N, width)``; drawn if not given.
+        chains: Operations of the chains, ``(N, width, depth)``; drawn if not given.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The augmented images, their labels and a mask of ones.
     """
     check_batch(x, y)
     check_whole("width", width, 1)
@@ -70,7 +87,7 @@ def augmix(
 
 
 def _draw_weights(count: int, width: int, alpha: float, generator: torch.Generator | None) -> Tensor:
-    """Dirichlet(alpha, ..., alpha), one for each image: (count, width)."""
+    """Draw Dirichlet(alpha, ..., alpha) weights for each image: (count, width)."""
     device = None if generator is None else generator.device
     return torch._sample_dirichlet(torch.full((count, width), float(alpha), device=device), generator)
 
@@ -78,7 +95,7 @@ def _draw_weights(count: int, width: int, alpha: float, generator: torch.Generat
 def _draw_chains(
     count: int, width: int, depth: int | None, severity: float, generator: torch.Generator | None
 ) -> Operations:
-    """The operations (count, width, depth); a chain that is shorter than others ends with NOTHING."""
+    """Draw the operations (count, width, depth); a chain that is shorter than others ends with NOTHING."""
     operations = draw_operations((count, width, depth or DEEPEST), severity, generator)
     if depth is not None:
         return operations
@@ -96,10 +113,17 @@ def _mixture(pixels: Tensor, weights: Tensor, chains: Operations) -> Tensor:
 
 
 def js_divergence(logits: Sequence[Tensor], multi_label: bool = False) -> Tensor:
-    """The Jensen-Shannon divergence of several answers (N, C) to the same images, averaged over the images.
+    """Compute the Jensen-Shannon divergence of several predictions for the same images.
 
-    The mean of KL(p || m) over the answers p, m being their mean. Several labels at once are so many yes-or-no answers:
-    their divergences are averaged over the classes too.
+    The mean of KL(p || m) over the predictions p, m being their mean. Multi-label predictions are yes-or-no predictions
+    for each class, and their divergences are averaged over the classes too.
+
+    Args:
+        logits: Logits, each ``(N, num_classes)``.
+        multi_label: Whether the labels are multi-label rows.
+
+    Returns:
+        The mean over the images, a scalar.
     """
     answers = at_least_float32(torch.stack(list(logits)))
     if multi_label:
@@ -110,19 +134,32 @@ def js_divergence(logits: Sequence[Tensor], multi_label: bool = False) -> Tensor
 
 
 def create_task(model: nn.Module, **options: Any) -> "AugMixTask":
-    """The method: `options` are those of `augmix`, of `MixTask`, and `js_weight`."""
+    """Build the training task, with the consistency loss.
+
+    Args:
+        model: The network to train.
+        **options: Options of `augmix`, of `MixTask`, and `js_weight`, the weight of the divergence (12).
+
+    Returns:
+        The task.
+    """
     return AugMixTask(model, **options)
 
 
 class AugMixTask(MixTask):
-    """Cross-entropy on the clean images and `js_weight` times the divergence of clean and two augmented views.
+    """Cross-entropy on the clean images plus the divergence of clean and two augmented views.
 
     The three views are one forward pass. The loss on clean images, which ``one_hot_loss=True`` adds to other methods,
-    is part of this one with or without it. `StepOutput.logits` are the answers to the first augmented view.
+    is always part of this one. `StepOutput.logits` are those of the first augmented view.
+
+    Args:
+        model: The network to train.
+        js_weight: Weight of the divergence, >= 0.
+        **options: Options of `augmix` and of `MixTask`.
     """
 
     def __init__(self, model: nn.Module, *, js_weight: float = 12.0, **options: Any) -> None:
-        check_at_least("js_weight", js_weight, 0)
+        check_range("js_weight", js_weight, 0)
         super().__init__(model, augmix, **options)
         self.js_weight = js_weight
 
@@ -136,6 +173,23 @@ class AugMixTask(MixTask):
 
 
 class AugMix(MixTransform):
-    """``x, soft = AugMix(num_classes=100)(x, y)``: one view, without the loss."""
+    """Mix each image with augmented copies of itself (Hendrycks et al., 2020), without the consistency loss.
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        alpha: ``lam ~ Beta(alpha, alpha)`` and chain weights ``~ Dirichlet(alpha)``, for each image; 1 if not given.
+        num_classes: Number of classes; not needed where labels are rows already.
+        label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        generator: Source of randomness; torch's default generator if not given.
+        width: Number of chains of operations, >= 1.
+        depth: Operations in each chain, >= 1; drawn from 1 to 3 if not given.
+        severity: Strength of the operations, in [0.1, 10].
+        mean: Mean that normalized `x`, one number per channel; without `mean` and `std` the range of the batch stands
+            for black and white.
+        std: Standard deviation that normalized `x`, one number per channel, > 0.
+        weights: Weights of the chains, ``(N, width)``; drawn if not given.
+        chains: Operations of the chains, ``(N, width, depth)``; drawn if not given.
+    """
 
     function = augmix

@@ -1,11 +1,11 @@
-"""CutMix (Yun et al., 2019): a box of x_j is pasted into x_i.
+"""CutMix (Yun et al., 2019): a box of one image is pasted into another.
 
-The box has the side ratio sqrt(1 - lam), lam ~ Beta(alpha, alpha); its center is uniform over the pixels and the part
-beyond the border is cut off. The label then says what is really there:
+The box has the side ratio sqrt(1 - lam), lam ~ Beta(alpha, alpha). Its center is uniform over the pixels, and the part
+beyond the border is cut off. The label follows the area that was really pasted:
 
     lam := 1 - area of the clipped box / area of the image
 
-Strong on wide networks and long schedules; keeps local texture intact, which helps localization.
+Strong on wide networks and long schedules. Local texture stays intact, which helps localization.
 """
 
 import torch
@@ -15,7 +15,9 @@ from automix.core.blend import at_least_float32, blend, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
-from automix.core.validation import check_batch
+from automix.core.validation import check_batch, check_shape
+
+__all__ = ["CutMix", "cutmix"]
 
 
 def cutmix(
@@ -29,9 +31,22 @@ def cutmix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y`; `lam`, `index` and `center` are drawn from `generator` unless given.
+    """Paste a box of its partner into each image (Yun et al., 2019).
 
-    `center` is the pixel (row, column) of the box's center: shape (2,), or (N, 2) for one per sample.
+    The label follows the area that was really pasted, after clipping at the border.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: ``lam ~ Beta(alpha, alpha)`` before clipping.
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        center: Pixel (row, column) of the box's center, ``(2,)``, or ``(N, 2)`` for one per sample; drawn if not given.
+        per_sample: Draw `lam` and the box for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     check_batch(x, y)
     height, width = x.shape[-2:]
@@ -40,17 +55,24 @@ def cutmix(
     if center is None:
         uniform = draw_uniform(x, (*lam.shape, 2), generator)
         center = (uniform * uniform.new_tensor([height, width])).long()
-    elif center.shape not in ((2,), (len(x), 2)):
-        raise ValueError(f"center has shape {tuple(center.shape)}: accepted are (2,) and ({len(x)}, 2)")
+    check_shape("center", center, (2,), (len(x), 2))
     mask = box_mask(center.to(x.device), (1 - lam).sqrt(), (height, width)).to(at_least_float32(x).dtype)
     true_lam = mask.mean(dim=(1, 2, 3)).reshape(lam.shape if center.ndim == 1 else (len(mask),))
     return Mixed(blend(x, index, mask), MixedTarget(y, y[index], true_lam), full_mask(mask, x))
 
 
 def box_mask(center: Tensor, ratio: Tensor, size: tuple[int, int]) -> Tensor:
-    """False inside the box around `center` with `ratio` of each side of the image, True outside: (N or 1, 1, H, W).
+    """Make a mask that is False inside a box and True outside.
 
-    A side of n pixels is floor(n * ratio) long, of which the larger half lies behind the center.
+    A side of n pixels gives a box of floor(n * ratio) pixels, of which the larger half lies after the center.
+
+    Args:
+        center: Pixel (row, column) of the box's center, ``(2,)`` or ``(N, 2)``.
+        ratio: Ratio of the box's sides to the image's, in [0, 1]; a number or ``(N,)``.
+        size: Height and width of the image.
+
+    Returns:
+        The mask, ``(N or 1, 1, H, W)``.
     """
 
     def outside(center: Tensor, length: int) -> Tensor:
@@ -64,6 +86,17 @@ def box_mask(center: Tensor, ratio: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 class CutMix(MixTransform):
-    """``x, soft = CutMix(alpha=1.0, num_classes=100)(x, y)``"""
+    """Paste a box of its partner into each image (Yun et al., 2019).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        num_classes: Number of classes; not needed where labels are rows already.
+        label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+        center: Pixel (row, column) of the box's center, ``(2,)`` or ``(N, 2)``; drawn if not given.
+    """
 
     function = cutmix

@@ -1,13 +1,14 @@
-"""FMix (Harris et al., 2020): both images show through a mask of smooth random shapes.
+"""FMix (Harris et al., 2020): two images are combined by a binary mask of smooth random shapes.
 
-White noise is weighted by 1 / f^decay in the Fourier domain, f the frequency, which leaves a smooth random landscape.
-x_i is what lies above the water level, chosen such that it covers the share lam ~ Beta(alpha, alpha) of the pixels:
+White noise is weighted by 1 / f^decay in the Fourier domain, f being the frequency. That leaves a smooth random height
+map. x_i covers its highest pixels, in the share lam ~ Beta(alpha, alpha):
 
     s = 1 on the round(lam * H * W) highest pixels, 0 on the others        lam := mean(s)
 
-The shapes are large, smooth and never twice the same: there is no box for a network to learn. For convolutional
-networks from scratch; in the AutoMix paper transformers do better with CutMix. The original repeats one mask over the
-batch and keeps the label that was drawn; here each sample has its own mask, and the label says its area.
+The shapes are large, smooth and different each time, so that a network cannot learn to recognize a box. For
+convolutional networks from scratch; in the AutoMix paper transformers do better with CutMix. The original repeats one
+mask over the batch and keeps the label that was drawn; here each sample has its own mask, and the label follows its
+area.
 """
 
 import functools
@@ -20,7 +21,9 @@ from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
-from automix.core.validation import check_batch
+from automix.core.validation import check_batch, check_range, check_shape
+
+__all__ = ["FMix", "fmix"]
 
 
 def fmix(
@@ -35,16 +38,27 @@ def fmix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y`; `lam`, `index` and `noise` are drawn from `generator` unless given.
+    """Combine each image with its partner by a mask of smooth random shapes (Harris et al., 2020).
 
-    `noise` (N, H, W) is the landscape that is cut at its lam quantile. The larger `decay`, the larger the shapes.
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        decay: Exponent of the frequency, >= 0; a larger one gives larger shapes.
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        noise: Height maps ``(N, H, W)`` to cut at their lam quantile; drawn if not given.
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     check_batch(x, y)
     size = len(x), *x.shape[-2:]
-    if not (decay >= 0 and math.isfinite(decay)):
-        raise ValueError(f"decay={decay}: accepted is a number >= 0")
-    if noise is not None and noise.shape != size:
-        raise ValueError(f"noise has shape {tuple(noise.shape)}: accepted is {size}")
+    check_range("decay", decay, 0, bounds="[)")
+    if noise is not None:
+        check_shape("noise", noise, size)
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     index = draw_index(x, index=index, generator=generator)
     noise = fourier_noise(x, decay, generator) if noise is None else noise.to(x.device)
@@ -55,7 +69,16 @@ def fmix(
 
 
 def fourier_noise(x: Tensor, decay: float, generator: torch.Generator | None = None) -> Tensor:
-    """A smooth random landscape (N, H, W) for each image of `x`."""
+    """Draw a smooth random height map for each image.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        decay: Exponent of the frequency, >= 0.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        Height maps, ``(N, H, W)``.
+    """
     height, width = x.shape[-2:]
     weight = _spectrum(height, width, decay, x.device)
     radius, angle = draw_uniform(x, (2, len(x), *weight.shape), generator)
@@ -74,13 +97,33 @@ def _spectrum(height: int, width: int, decay: float, device: torch.device) -> Te
 
 
 def highest(noise: Tensor, count: Tensor) -> Tensor:
-    """True at the `count` highest pixels of each map of `noise` (N, H, W), exactly as many even where pixels tie."""
+    """Mark the highest pixels of each map, exactly as many as asked for even where values tie.
+
+    Args:
+        noise: Height maps, ``(N, H, W)``.
+        count: Number of pixels to mark; one for all maps or ``(N,)``.
+
+    Returns:
+        The mask, a bool tensor ``(N, H, W)``.
+    """
     order = noise.flatten(1).argsort(dim=1, descending=True)
     chosen = torch.arange(order.shape[1], device=noise.device) < count.reshape(-1, 1)
     return torch.zeros_like(order, dtype=torch.bool).scatter_(1, order, chosen.expand_as(order)).view_as(noise)
 
 
 class FMix(MixTransform):
-    """``x, soft = FMix(alpha=1.0, num_classes=100)(x, y)``"""
+    """Combine each image with its partner by a mask of smooth random shapes (Harris et al., 2020).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        num_classes: Number of classes; not needed where labels are rows already.
+        label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+        decay: Exponent of the frequency, >= 0; a larger one gives larger shapes. 3 if not given.
+        noise: Height maps ``(N, H, W)``; drawn if not given.
+    """
 
     function = fmix

@@ -1,8 +1,8 @@
-"""Mixup (Zhang et al., 2018): the whole images are interpolated.
+"""Mixup (Zhang et al., 2018): two images are interpolated pixel by pixel.
 
     x_mix = lam * x_i + (1 - lam) * x_j,    lam ~ Beta(alpha, alpha)
 
-The simplest method and a hard one to beat on small networks and short schedules.
+The simplest method, and hard to beat on small networks and short schedules.
 """
 
 import torch
@@ -13,6 +13,8 @@ from automix.core.draws import draw_index, draw_lam
 from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
 from automix.core.validation import check_batch
+
+__all__ = ["Mixup", "mixup"]
 
 
 def mixup(
@@ -25,7 +27,20 @@ def mixup(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y`; `lam` and `index` are drawn from `generator` unless given."""
+    """Interpolate each image with its partner (Zhang et al., 2018).
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
+    """
     check_batch(x, y)
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     index = draw_index(x, index=index, generator=generator)
@@ -34,6 +49,16 @@ def mixup(
 
 
 class Mixup(MixTransform):
-    """``x, soft = Mixup(alpha=1.0, num_classes=100)(x, y)``"""
+    """Interpolate each image with its partner (Zhang et al., 2018).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        num_classes: Number of classes; not needed where labels are rows already.
+        label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+    """
 
     function = mixup

@@ -1,4 +1,4 @@
-"""Mixup or CutMix at random: each batch is mixed by one of the two, chosen by the toss of a coin.
+"""Mixup or CutMix at random (Touvron et al., 2021): each batch is mixed by one of the two.
 
 The practice of DeiT (Touvron et al., 2021; alphas 0.8 and 1.0) and of "ResNet strikes back" (Wightman et al., 2021;
 alphas 0.1 and 1.0), and the rows "DeiT" and "RSB" of the AutoMix paper. For long schedules with strong augmentation.
@@ -16,6 +16,8 @@ from automix.core.validation import check_alpha, check_range
 from automix.methods.cutmix import cutmix
 from automix.methods.mixup import mixup
 
+__all__ = ["MixupOrCutMix", "mixup_or_cutmix"]
+
 
 def mixup_or_cutmix(
     x: Tensor,
@@ -29,38 +31,60 @@ def mixup_or_cutmix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y` by CutMix with probability `switch`, else by Mixup.
+    """Mix a batch by CutMix with probability `switch`, else by Mixup (Touvron et al., 2021).
 
-    The choice is made for the whole batch, and always drawn; `lam` and `index` are drawn unless given.
+    The choice is drawn even where it is certain, so that `switch` does not change the numbers drawn after it.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        mixup_alpha: ``lam ~ Beta(alpha, alpha)`` of Mixup.
+        cutmix_alpha: ``lam ~ Beta(alpha, alpha)`` of CutMix.
+        switch: Probability of CutMix, in [0, 1].
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     _check_options(mixup_alpha, cutmix_alpha, switch)
-    # On the CPU wherever x is: a branch on a number of the device would make the host wait.
+    # On the CPU wherever x is: a branch on a number of another device would force a synchronization.
     coin = draw_uniform(torch.empty(0), (), generator)
     mix, alpha = (cutmix, cutmix_alpha) if coin < switch else (mixup, mixup_alpha)
     return mix(x, y, alpha, lam=lam, index=index, per_sample=per_sample, generator=generator)
 
 
 def _check_options(mixup_alpha: float, cutmix_alpha: float, switch: float) -> None:
-    """Both alphas, whichever is used: an error must not depend on the toss."""
+    """Check both alphas, whichever is used: an error must not depend on the draw."""
     check_alpha(mixup_alpha, "mixup_alpha")
     check_alpha(cutmix_alpha, "cutmix_alpha")
     check_range("switch", switch, 0, 1)
 
 
 class MixupOrCutMix(MixTransform):
-    """``x, soft = MixupOrCutMix(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=100)(x, y)``"""
+    """Mix a batch by CutMix with probability `switch`, else by Mixup (Touvron et al., 2021).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        mixup_alpha: ``lam ~ Beta(alpha, alpha)`` of Mixup.
+        cutmix_alpha: ``lam ~ Beta(alpha, alpha)`` of CutMix.
+        switch: Probability of CutMix, in [0, 1].
+        **options: `num_classes`, `label_smoothing`, `per_sample` and `generator`, as of every `MixTransform`.
+    """
 
     function = mixup_or_cutmix
 
     def __init__(
         self,
+        *,
         mixup_alpha: float = 0.8,
         cutmix_alpha: float = 1.0,
-        num_classes: int | None = None,
-        *,
         switch: float = 0.5,
         **options: Any,
     ) -> None:
         _check_options(mixup_alpha, cutmix_alpha, switch)
         own: dict[str, Any] = {"mixup_alpha": mixup_alpha, "cutmix_alpha": cutmix_alpha, "switch": switch}
-        super().__init__(None, num_classes, **own, **options)
+        super().__init__(**own, **options)

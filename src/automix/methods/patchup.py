@@ -1,18 +1,18 @@
-"""PatchUp (Faramarzi et al., AAAI 2022): blocks of the hidden maps are swapped, or interpolated, with the partner's.
+"""PatchUp (Faramarzi et al., 2022): blocks of the feature maps of two images are swapped or interpolated.
 
 The blocks are DropBlock's. In each channel of a map (h, w) every position starts a block of b x b with probability
 
     gamma_adj = gamma * (h * w) / (b^2 * (h - b + 1) * (w - b + 1))
 
-and inside the blocks, B, the map is changed: "hard" takes z_j, "soft" lam * z_i + (1 - lam) * z_j, lam ~ Beta(alpha,
+and inside the blocks the map is changed: "hard" takes z_j, "soft" lam * z_i + (1 - lam) * z_j, lam ~ Beta(alpha,
 alpha). The label follows the share p of the map that was left alone:
 
     hard: lam := p        soft: lam := p + (1 - p) * lam
 
 The layer is drawn for each batch; at layer 0, the input, it is CutMix, and with probability 1 - prob nothing is mixed.
-The authors add a second loss, p * l(y_i) + (1 - p) * l(y in the blocks); for every loss that is linear in the label,
-theirs too, it equals the first one, so there is one here, and the learning rate means what it means elsewhere. Made for
-small convolutional networks and robustness to deformed images. It needs maps (N, C, h, w).
+The authors add a second loss, p * l(y_i) + (1 - p) * l(y in the blocks). For every loss that is linear in the label,
+theirs too, it equals the first one, so there is one here, and the learning rate keeps its meaning. Made for small
+convolutional networks and robustness to deformed images. It needs maps (N, C, h, w).
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,16 @@ from torch import Tensor, nn
 
 from automix.core.blend import as_map, at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_batch, check_choice, check_range
+from automix.core.validation import check_batch, check_choice, check_range, check_shape, check_whole
 from automix.methods.cutmix import cutmix
 from automix.methods.vanilla import vanilla
 from automix.networks.feature_tap import existing_stages
 from automix.tasks.hidden_task import HiddenTask
 from automix.tasks.task import StepOutput
+
+__all__ = ["create_task", "patchup"]
 
 
 def patchup(
@@ -48,12 +51,25 @@ def patchup(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix maps `x` (N, C, h, w) and labels `y` in blocks; `lam`, `index` and `noise` are drawn unless given.
+    """Mix blocks of each feature map with those of its partner (Faramarzi et al., 2022).
 
-    `kind` is "soft" or "hard". Blocks have sides of `block` (odd; the largest odd that fits into a smaller map) and
-    cover about `gamma` of the map; with "hard", a given `lam` stands for ``gamma = 1 - lam``. `noise`, uniform in
-    [0, 1), is what positions must beat to start a block: (C, h, w), or (N, C, h, w) for blocks of each sample's own.
-    The mask has a channel for each of `x`: (N, C, h, w).
+    Args:
+        x: Maps, ``(N, C, h, w)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        kind: ``"soft"`` interpolates inside the blocks, ``"hard"`` takes the partner.
+        block: Side of the blocks, odd; the largest odd number that fits into a smaller map.
+        gamma: Share of the map that the blocks cover, about, in [0, 1].
+        lam: Share of the first map inside the blocks (soft), or outside of them (hard: gamma is ``1 - lam``); a number
+            or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        noise: Uniform numbers in [0, 1): a position starts a block where its number is small enough. ``(C, h, w)``, or
+            ``(N, C, h, w)`` for blocks of each sample's own; drawn if not given.
+        per_sample: Draw `lam` and the blocks for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed maps, their target and the mask, which has a channel for each of `x`: ``(N, C, h, w)``.
     """
     check_batch(x, y)
     _check_options(kind, block, gamma)
@@ -62,9 +78,7 @@ def patchup(
     index = draw_index(x, index=index, generator=generator)
     if noise is None:
         noise = draw_uniform(x, (*lam.shape, *x.shape[1:]), generator)
-    elif noise.shape not in (x.shape[1:], x.shape):
-        shapes = f"{tuple(x.shape[1:])} and {tuple(x.shape)}"
-        raise ValueError(f"noise has shape {tuple(noise.shape)}: accepted are {shapes}")
+    check_shape("noise", noise, x.shape[1:], x.shape)
     share = 1 - lam if lam_sets_gamma else torch.full_like(lam, gamma)
     blocks = block_mask(noise.to(x.device), share, block).to(at_least_float32(x).dtype)
     mask = 1 - blocks * (1 - as_map(lam)) if kind == "soft" else 1 - blocks
@@ -75,7 +89,16 @@ def patchup(
 
 
 def block_mask(noise: Tensor, gamma: Tensor, block: int) -> Tensor:
-    """True inside the blocks: (N or 1, C, h, w). `gamma` is one number or one per sample."""
+    """Make a mask that is True inside the blocks.
+
+    Args:
+        noise: Uniform numbers, ``(C, h, w)`` or ``(N, C, h, w)``.
+        gamma: Share of the map that the blocks cover; a number or ``(N,)``.
+        block: Side of the blocks.
+
+    Returns:
+        The mask, ``(N or 1, C, h, w)``.
+    """
     height, width = noise.shape[-2:]
     block = min(block, height, width)
     block -= 1 - block % 2  # odd: a block has a center
@@ -86,24 +109,33 @@ def block_mask(noise: Tensor, gamma: Tensor, block: int) -> Tensor:
 
 def _check_options(kind: str = "soft", block: int = 7, gamma: float = 0.5) -> None:
     check_choice("kind", kind, ("soft", "hard"))
-    if not (isinstance(block, int) and block >= 1 and block % 2):
-        raise ValueError(f"block={block}: accepted is an odd whole number >= 1")
+    check_whole("block", block, 1)
+    if block % 2 == 0:
+        raise AutomixError(f"block must be odd, got {block}")
     check_range("gamma", gamma, 0, 1)
 
 
 def create_task(
     model: nn.Module, *, layers: Sequence[int | str] | None = None, prob: float = 0.7, **options: Any
 ) -> "PatchUpTask":
-    """The task. `layers` are 0 (the input: CutMix), stages 1 to 4 of a timm network, or names of submodules.
+    """Build the training task.
 
-    Without them: the input and stages 1 and 2, whose maps are large enough for blocks. A batch is mixed with
-    probability `prob`.
+    Args:
+        model: The network to train.
+        layers: Where a batch is mixed, each as likely: 0 is the input, 1 to 4 a stage of a timm network, a string a
+            submodule. If not given: the input and stages 1 and 2, whose maps are large enough for blocks. At the input
+            it is CutMix.
+        prob: Probability that a batch is mixed, in [0, 1].
+        **options: Options of `patchup` and of `MixTask`.
+
+    Returns:
+        The task.
     """
     if layers is None:
         stages = existing_stages(model, (1, 2))
         if not stages:
-            raise ValueError(
-                f"{type(model).__name__} does not describe its stages: accepted is layers=(...) with 0 for the input "
+            raise AutomixError(
+                f"{type(model).__name__} does not describe its stages; pass layers=(...) with 0 for the input "
                 "and names of submodules that give maps (N, C, h, w)"
             )
         layers = (0, *stages)

@@ -1,4 +1,4 @@
-"""PixMix (Hendrycks et al., CVPR 2022): images mixed with structured pictures, fractals above all; labels stay clean.
+"""PixMix (Hendrycks et al., 2022): images are mixed with fractals; labels stay as they are.
 
 An image, augmented in every other case, goes through 0 to `k` rounds. In each it is mixed with an augmented copy of
 itself or with the picture it drew from a mixing set, by adding or by multiplying, and clipped to [0, 1]:
@@ -7,11 +7,10 @@ itself or with the picture it drew from a mixing set, by adding or by multiplyin
     multiply    (2 x)^a (2 p)^b / 2
     a ~ Beta(beta, 1), b ~ Beta(1, beta)    or    a = 1 + Beta(1, beta), b = -Beta(1, beta)
 
-There is no second image and no second label: every image keeps its own. For robustness (corruptions, calibration,
-anomalies) at little cost in accuracy. The authors' mixing set is a download; ours is drawn (fractals.py).
+There is no second image and no second label. For robustness (corruptions, calibration, anomalies) at little cost in
+accuracy. The authors' mixing set is a download; ours is generated (_shared/fractals.py).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,31 +20,38 @@ from torch import Tensor
 
 from automix.core.blend import as_map, full_mask
 from automix.core.draws import draw_uniform
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
-from automix.core.validation import as_lam, check_batch, check_index, check_whole
+from automix.core.validation import as_lam, check_alpha, check_batch, check_index, check_whole
 from automix.methods._shared.fractals import fractals
 from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
+
+__all__ = ["PixMix", "PixMixDraws", "pixmix"]
 
 
 @dataclass(frozen=True)
 class PixMixDraws:
-    """All that chance decides for N images in k rounds; tensors on the CPU.
-
-    `rounds` (N,) is how many each image takes. `start` (N,) and `copy` (N, k) are the operations on the image at the
-    beginning and on its copy in each round; a copy with NOTHING stands for the picture. `multiply` (N, k) says which
-    mixing, `a` and `b` (N, k) how much of both. `picture`, `top` and `left` (N,) are which picture and where it is cut.
-    """
+    """All random numbers of PixMix for N images and k rounds; tensors on the CPU."""
 
     rounds: Tensor
+    """Number of rounds of each image, ``(N,)``."""
     start: Operations
+    """Operations on the images before the first round, ``(N,)``."""
     copy: Operations
+    """Operations on the copy in each round, ``(N, k)``; with NOTHING the picture takes its place."""
     multiply: Tensor
+    """Whether a round multiplies instead of adding, ``(N, k)``."""
     a: Tensor
+    """Weight of the image in each round, ``(N, k)``."""
     b: Tensor
+    """Weight of the copy or picture in each round, ``(N, k)``."""
     picture: Tensor
+    """Number of each image's picture, ``(N,)``."""
     top: Tensor
+    """First row of the crop of the picture, ``(N,)``."""
     left: Tensor
+    """First column of the crop of the picture, ``(N,)``."""
 
 
 def pixmix(
@@ -63,15 +69,30 @@ def pixmix(
     draws: PixMixDraws | None = None,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` with pictures; `draws` come from `generator` unless given. Labels and mask stay those of `x`.
+    """Mix each image with fractals and augmented copies of itself (Hendrycks et al., 2022).
 
-    `pictures` (P, C, h, w) in [0, 1], at least as large as the images, replace the fractals. `mean` and `std` are what
-    `x` was normalized by; without them pixels are told from the range of the batch (pixels.py). Nobody is paired: `lam`
-    = 1 gives an image back as it is, any other lam and `index` change nothing.
+    Labels and mask stay those of `x`; images are not paired.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        beta: Parameter of the Beta distributions of both weights, > 0; a larger one changes the image less.
+        k: Largest number of rounds, >= 0.
+        severity: Strength of the operations, in [0.1, 10].
+        pictures: Pictures ``(P, C, h, w)`` in [0, 1], at least as large as the images; generated fractals if not given.
+        mean: Mean that normalized `x`, one number per channel; without `mean` and `std` the range of the batch stands
+            for black and white.
+        std: Standard deviation that normalized `x`, one number per channel, > 0.
+        lam: 1 gives the image back as it is; other values have no effect.
+        index: Has no effect; accepted as by every method.
+        draws: All random numbers; drawn if not given.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their labels and a mask of ones.
     """
     check_batch(x, y)
-    if not 0 < beta < math.inf:
-        raise ValueError(f"beta={beta}: accepted is a number > 0")
+    check_alpha(beta, "beta")
     check_whole("k", k, 0)
     scale = pixel_range(x, mean, std)
     pixels = scale.to_pixels(x)
@@ -129,12 +150,12 @@ def _mix(pixels: Tensor, pictures: Tensor, draws: PixMixDraws) -> Tensor:
 
 
 def add(x: Tensor, picture: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The sum, gray being 0."""
+    """Add two pictures, with gray as 0."""
     return (a * (2 * x - 1) + b * (2 * picture - 1) + 1) / 2
 
 
 def multiply(x: Tensor, picture: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The product of powers, gray being 1; black in the picture is kept from an infinite negative power."""
+    """Multiply powers of two pictures, with gray as 1; black is kept from an infinite negative power."""
     return (2 * x) ** a * (2 * picture).clamp(min=1e-37) ** b / 2
 
 
@@ -148,15 +169,15 @@ def _own_pictures(pictures: Tensor, pixels: Tensor) -> Tensor:
     channels, height, width = pixels.shape[1:]
     fits = pictures.ndim == 4 and pictures.is_floating_point() and len(pictures) and pictures.shape[1] == channels
     if not (fits and pictures.shape[2] >= height and pictures.shape[3] >= width):
-        raise ValueError(
-            f"pictures have shape {tuple(pictures.shape)} and type {pictures.dtype}: accepted are (P, {channels}, h, w)"
-            f" of a floating type in [0, 1], {height} x {width} px or larger"
+        raise AutomixError(
+            f"pictures must have shape (P, {channels}, h, w) with h >= {height} and w >= {width} and a floating type, "
+            f"got {tuple(pictures.shape)} and {pictures.dtype}"
         )
     return pictures.to(pixels)
 
 
 def _cut(pictures: Tensor, draws: PixMixDraws, shape: torch.Size) -> Tensor:
-    """Each image's own picture, cut to its size at its own place, in one look-up."""
+    """Cut each image's picture to its size at its own place, in one lookup."""
     _, channels, height, width = shape
     picture, top, left = (drawn.to(pictures.device) for drawn in (draws.picture, draws.top, draws.left))
     rows = top.view(-1, 1) + torch.arange(height, device=pictures.device)
@@ -166,9 +187,17 @@ def _cut(pictures: Tensor, draws: PixMixDraws, shape: torch.Size) -> Tensor:
 
 
 class PixMix(MixTransform):
-    """``x, soft = PixMix(beta=3.0, num_classes=100)(x, y)``"""
+    """Mix each image with fractals and augmented copies of itself (Hendrycks et al., 2022).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        beta: Parameter of the Beta distributions of both weights, > 0; a larger one changes the image less.
+        **options: `k`, `severity`, `pictures`, `mean` and `std` of `pixmix`, and `num_classes`, `label_smoothing` and
+            `generator`, as of every `MixTransform`.
+    """
 
     function = pixmix
 
-    def __init__(self, beta: float = 3.0, num_classes: int | None = None, **options: Any) -> None:
-        super().__init__(num_classes=num_classes, beta=beta, **options)
+    def __init__(self, *, beta: float = 3.0, **options: Any) -> None:
+        super().__init__(beta=beta, **options)

@@ -1,13 +1,14 @@
-"""ResizeMix (Qin et al., 2020): all of x_j, made smaller, is pasted into x_i.
+"""ResizeMix (Qin et al., 2020): a whole image, made smaller, is pasted into another.
 
 x_j is resized by the factor tau along both sides and pasted at a random place, always in full:
 
     tau ~ U(0.1, 0.8)        lam := 1 - area of the pasted image / area of the image
 
-That is alpha = 1. As in OpenMixup, with another alpha tau ~ Beta(alpha, alpha) where that is within the bounds, and
-uniform where it is not. CutMix may paste a piece of
-background under x_j's label; here the whole object is always there, only smaller. For data where the object is a small
-part of the image. Since x_j is resized, the pixels are no blend with x[index]; the mask is x_i's share, as everywhere.
+This is alpha = 1. With another alpha, as in OpenMixup, tau ~ Beta(alpha, alpha) where that lies within the bounds, and
+uniform where it does not. CutMix may paste a piece of background under x_j's label; here the whole object is always
+shown, only smaller. For data where the object is a small part of the image. Since x_j is resized, the pixels are not a
+blend with x[index]; the mask is the share of x_i as everywhere.
+
 In OpenMixup an x_j that reaches over the border is squeezed, and the mask it returns is transposed.
 """
 
@@ -18,9 +19,12 @@ from torch import Tensor
 
 from automix.core.blend import at_least_float32, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
-from automix.core.validation import check_alpha, check_batch
+from automix.core.validation import check_alpha, check_batch, check_shape
+
+__all__ = ["ResizeMix", "resizemix"]
 
 
 def resizemix(
@@ -35,10 +39,24 @@ def resizemix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y`; `lam`, `index` and `corner` are drawn from `generator` unless given.
+    """Paste the whole of its partner, made smaller, into each image (Qin et al., 2020).
 
-    A drawn tau stays in `scope`; a given `lam` is followed wherever it leads. `corner` is the pixel (row, column) of
-    the pasted image's upper left corner, moved inside where the image would stick out: shape (2,), or (N, 2).
+    The label follows the area that was really pasted.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: Resizing factor ``tau ~ Beta(alpha, alpha)`` where that is within `scope`, else uniform in it.
+        scope: Smallest and largest `tau` that is drawn, in [0, 1]. A given `lam` is not bound to it.
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``, moved inside where
+            the image would stick out; drawn if not given.
+        per_sample: Draw `tau` and the corner for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     check_batch(x, y)
     _check_options(alpha, scope)
@@ -48,8 +66,7 @@ def resizemix(
     pasted = (tau.unsqueeze(-1) * size).round().long()  # height and width in pixels: (2,) or (N, 2)
     if corner is None:
         corner = (draw_uniform(x, (*tau.shape, 2), generator) * (size - pasted + 1)).long()
-    elif corner.shape not in ((2,), (len(x), 2)):
-        raise ValueError(f"corner has shape {tuple(corner.shape)}: accepted are (2,) and ({len(x)}, 2)")
+    check_shape("corner", corner, (2,), (len(x), 2))
     corner = torch.minimum(corner.to(x.device), size - pasted)
 
     inside, resize = zip(*(_along(axis, corner, pasted, x) for axis in (0, 1)), strict=True)
@@ -70,7 +87,7 @@ def _draw_tau(
     per_sample: bool,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """The factor of the sides, one for the batch or one per sample."""
+    """Draw the resizing factor of the sides, one for the batch or one per sample."""
     if lam is not None:
         return (1 - draw_lam(x, alpha, lam=lam)).sqrt()
     tau = draw_lam(x, alpha, per_sample=per_sample, generator=generator)  # of the same law as a lam
@@ -88,10 +105,18 @@ def _along(axis: int, corner: Tensor, pasted: Tensor, x: Tensor) -> tuple[Tensor
 
 
 def resize_matrix(target: Tensor, count: Tensor, length: int) -> Tensor:
-    """The weights (N, pixels, length) with which `length` pixels make each `target` pixel of the `count` that remain.
+    """Compute the weights of bilinear interpolation with antialiasing along one axis.
 
-    Every source pixel counts by its distance from the target's center, linearly down to 0 at the next target pixel's
-    center: bilinear interpolation with antialiasing. Targets outside 0 .. count - 1 repeat the one at the border.
+    Every source pixel counts by its distance from the target's center, linearly down to 0 at the center of the next
+    target pixel. Targets outside 0 .. count - 1 repeat the one at the border.
+
+    Args:
+        target: Target pixels, ``(N, pixels)``.
+        count: Number of target pixels that the axis is resized to, ``(N, 1)``.
+        length: Number of source pixels.
+
+    Returns:
+        Weights of the source pixels, ``(N, pixels, length)``.
     """
     scale = length / count.clamp(min=1)
     target = torch.minimum(target.clamp(min=0), (count - 1).clamp(min=0))
@@ -104,10 +129,24 @@ def resize_matrix(target: Tensor, count: Tensor, length: int) -> Tensor:
 def _check_options(alpha: float, scope: tuple[float, float]) -> None:
     check_alpha(alpha)
     if not 0 <= scope[0] <= scope[1] <= 1 or math.isnan(sum(scope)):
-        raise ValueError(f"scope={scope}: accepted are two numbers from 0 to 1, the smaller one first")
+        raise AutomixError(f"scope must be two numbers in [0, 1], the smaller one first, got {scope}")
 
 
 class ResizeMix(MixTransform):
-    """``x, soft = ResizeMix(num_classes=100)(x, y)``"""
+    """Paste the whole of its partner, made smaller, into each image (Qin et al., 2020).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        alpha: Resizing factor ``tau ~ Beta(alpha, alpha)`` where that is within `scope`, else uniform in it; 1 if not
+            given.
+        num_classes: Number of classes; not needed where labels are rows already.
+        label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        scope: Smallest and largest `tau`, in [0, 1]; (0.1, 0.8) if not given.
+        corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``; drawn if not given.
+    """
 
     function = resizemix

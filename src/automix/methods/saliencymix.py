@@ -1,14 +1,13 @@
-"""SaliencyMix (Uddin et al., 2021): CutMix whose box is cut where x_j is most salient.
+"""SaliencyMix (Uddin et al., 2021): CutMix whose box is centered on the most salient pixel of the pasted image.
 
 The box has the side ratio sqrt(1 - lam), lam ~ Beta(alpha, alpha). Its center is the most salient pixel of the pasted
 image x_j, and it is pasted at the same place of x_i; the part beyond the border is cut off:
 
     lam := 1 - area of the clipped box / area of the image
 
-What is pasted is then rarely mere background. Saliency is the spectral residual (Hou and Zhang, 2007), which looks at
-the pixels alone: no network is needed. For data whose objects stand out from their background; on textures it is a
-CutMix that is random no more. The original looks for the most salient pixel of one image and uses it for the whole
-batch; here each pair has its own.
+The pasted box is then rarely mere background. Saliency is the spectral residual (Hou and Zhang, 2007), which looks at
+the pixels alone: no network is needed. For data whose objects stand out from their background. The original looks for
+the most salient pixel of one image and uses it for the whole batch; here each pair has its own.
 """
 
 import functools
@@ -22,8 +21,10 @@ from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam
 from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
-from automix.core.validation import check_batch
+from automix.core.validation import check_batch, check_shape
 from automix.methods.cutmix import box_mask
+
+__all__ = ["SaliencyMix", "saliencymix"]
 
 _SIDE = 64  # px at most: the scale at which Hou and Zhang look for objects
 _BLUR = 8 / 64  # of the longer side: their blur, which makes a region of the salient points
@@ -40,14 +41,27 @@ def saliencymix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y`; `lam` and `index` are drawn from `generator` unless given.
+    """Paste a box around its partner's most salient pixel into each image (Uddin et al., 2021).
 
-    `saliency` (N, H, W) says how salient each pixel of `x` is; the spectral residual unless given.
+    The label follows the area that was really pasted, after clipping at the border.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        saliency: Saliency of each pixel of `x`, ``(N, H, W)``; the spectral residual if not given.
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     check_batch(x, y)
     size = (x.shape[-2], x.shape[-1])
-    if saliency is not None and saliency.shape != (len(x), *size):
-        raise ValueError(f"saliency has shape {tuple(saliency.shape)}: accepted is {(len(x), *size)}")
+    if saliency is not None:
+        check_shape("saliency", saliency, (len(x), *size))
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     index = draw_index(x, index=index, generator=generator)
     saliency = spectral_residual(x) if saliency is None else saliency.to(x.device)
@@ -57,21 +71,34 @@ def saliencymix(
 
 
 def most_salient(saliency: Tensor) -> Tensor:
-    """The pixel (row, column) where each map (N, H, W) is highest: (N, 2)."""
+    """Find the pixel where each map is highest.
+
+    Args:
+        saliency: Maps, ``(N, H, W)``.
+
+    Returns:
+        Pixels (row, column), ``(N, 2)``.
+    """
     place = saliency.flatten(1).argmax(dim=1)
     width = saliency.shape[-1]
     return torch.stack([place // width, place % width], dim=1)
 
 
 def spectral_residual(x: Tensor) -> Tensor:
-    """How much each pixel of images (N, C, H, W) stands out from what is usual in its image: (N, H, W), >= 0.
+    """Measure how much each pixel stands out from the rest of its image (Hou and Zhang, 2007).
 
-    The logarithm of an image's amplitude spectrum is smooth but for what is peculiar to the image. With its local mean
-    A taken away and the phase kept, the image of what remains is bright where something is out of the ordinary:
+    The logarithm of an image's amplitude spectrum is smooth except for what is peculiar to the image. With its local
+    mean A taken away and the phase kept, the inverse transform is bright at unusual places:
 
         saliency = blur(|F^-1(F(x) * exp(-A))|^2)        A = mean of log |F(x)| over 3 x 3 frequencies
 
-    Looked for on the gray image, at no more than 64 px a side.
+    Computed on the gray image, at no more than 64 px a side.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+
+    Returns:
+        Saliency, ``(N, H, W)``, >= 0.
     """
     gray = at_least_float32(x.detach()).mean(dim=1, keepdim=True)
     longer = max(x.shape[-2:])
@@ -101,6 +128,17 @@ def _blur_matrix(length: int, sigma: float, device: torch.device, dtype: torch.d
 
 
 class SaliencyMix(MixTransform):
-    """``x, soft = SaliencyMix(alpha=1.0, num_classes=100)(x, y)``"""
+    """Paste a box around its partner's most salient pixel into each image (Uddin et al., 2021).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        num_classes: Number of classes; not needed where labels are rows already.
+        label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+        saliency: Saliency of each pixel, ``(N, H, W)``; the spectral residual if not given.
+    """
 
     function = saliencymix

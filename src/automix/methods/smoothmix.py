@@ -1,12 +1,13 @@
-"""SmoothMix (Lee et al., 2020): x_j shines through x_i in a soft round patch without an edge.
+"""SmoothMix (Lee et al., 2020): two images are blended by a soft round patch without an edge.
 
-The patch is a Gaussian bell with its center uniform over the pixels c, its width sigma in shares of the image's sides:
+The patch is a Gaussian bell. Its center c is uniform over the pixels, its width sigma is in shares of the image's
+sides:
 
     s = 1 - exp(-|p - c|^2 / (2 sigma^2)) at pixel p        sigma ~ U(0.25, 0.5)        lam := mean(s)
 
-With a lam (given, or drawn from Beta(alpha, alpha)) sigma is what gives this mean at this center. A box's sharp edge is
-a cue that a network can latch on to, and noise to a convolution; here there is none, and robustness to corruptions is
-what the paper gains. Implementations that label the batch with the mean of the bell have x_i and x_j interchanged.
+With a lam (given, or drawn from Beta(alpha, alpha)) sigma is the width that gives this mean at this center. The sharp
+edge of a box is a cue that a network can learn, and noise to a convolution; here there is none, and the paper gains
+robustness to corruptions. Implementations that label the batch with the mean of the bell have x_i and x_j interchanged.
 """
 
 import math
@@ -16,9 +17,12 @@ from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
-from automix.core.validation import check_alpha, check_batch
+from automix.core.validation import check_alpha, check_batch, check_shape
+
+__all__ = ["SmoothMix", "smoothmix"]
 
 _NARROW, _WIDE = 1e-4, 1e3  # sigmas: a bell within one pixel, and one that is flat over the image
 _HALVINGS = 28  # of log sigma between them: more than float32 can tell apart
@@ -36,10 +40,23 @@ def smoothmix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y`; `lam`, `index` and `center` are drawn from `generator` unless given.
+    """Blend each image with its partner by a soft round patch (Lee et al., 2020).
 
-    Without `alpha` and `lam` it is sigma that is drawn, uniform in `scope`; else sigma follows from lam, whatever the
-    scope. `center` is the pixel (row, column) of the bell's top: shape (2,), or (N, 2) for one per sample.
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: If given, ``lam ~ Beta(alpha, alpha)`` and sigma follows from it. If not, sigma is drawn as in the paper.
+        scope: Smallest and largest sigma that is drawn, > 0, in shares of the image's sides. Has no effect with `alpha`
+            or `lam`.
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        center: Pixel (row, column) of the patch's center, ``(2,)``, or ``(N, 2)`` for one per sample; drawn if not
+            given.
+        per_sample: Draw the patch for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     check_batch(x, y)
     _check_options(alpha, scope)
@@ -53,8 +70,7 @@ def smoothmix(
     if center is None:
         uniform = draw_uniform(x, (*shape, 2), generator)
         center = (uniform * uniform.new_tensor([height, width])).long()
-    elif center.shape not in ((2,), (len(x), 2)):
-        raise ValueError(f"center has shape {tuple(center.shape)}: accepted are (2,) and ({len(x)}, 2)")
+    check_shape("center", center, (2,), (len(x), 2))
     distances = _distances(center.to(x.device), (height, width), at_least_float32(x).dtype)
     if share is None:
         sigma = scope[0] + (scope[1] - scope[0]) * draw_uniform(x, shape, generator)
@@ -67,15 +83,29 @@ def smoothmix(
 
 
 def bell(distance: Tensor, sigma: Tensor) -> Tensor:
-    """exp(-distance^2 / (2 sigma^2)), or 0 where sigma is 0, for distances (N or 1, pixels) and one sigma or N."""
+    """Compute ``exp(-distance^2 / (2 sigma^2))``, or 0 where sigma is 0.
+
+    Args:
+        distance: Distances, ``(N or 1, pixels)``.
+        sigma: Widths, one number or ``(N,)``.
+
+    Returns:
+        Values in [0, 1], ``(N or 1, pixels)``.
+    """
     sigma = sigma.reshape(-1, 1)
     return torch.where(sigma > 0, torch.exp(-0.5 * (distance / sigma) ** 2), 0)
 
 
 def sigma_of_share(share: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The sigma at which the bell over these distances has the mean `share`: 0 for share 0, infinite for share 1.
+    """Find the sigma at which the patch has the mean `share`, by bisection of log sigma.
 
-    By bisection of log sigma: the mean grows with it.
+    Args:
+        share: Mean of the patch, in [0, 1]; a number or ``(N,)``.
+        rows: Distances of the rows from the center, ``(N or 1, height)``.
+        columns: Distances of the columns from the center, ``(N or 1, width)``.
+
+    Returns:
+        The widths: 0 for share 0, infinity for share 1.
     """
     low = torch.full_like(share.expand(max(share.numel(), len(rows))), math.log(_NARROW))
     high = torch.full_like(low, math.log(_WIDE))
@@ -102,10 +132,23 @@ def _check_options(alpha: float | None, scope: tuple[float, float]) -> None:
     if alpha is not None:
         check_alpha(alpha)
     if not 0 < scope[0] <= scope[1] < math.inf:
-        raise ValueError(f"scope={scope}: accepted are two numbers > 0, the smaller one first")
+        raise AutomixError(f"scope must be two numbers > 0, the smaller one first, got {scope}")
 
 
 class SmoothMix(MixTransform):
-    """``x, soft = SmoothMix(num_classes=100)(x, y)``; without `alpha`, sigma is drawn as in the paper."""
+    """Blend each image with its partner by a soft round patch (Lee et al., 2020).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        alpha: If given, ``lam ~ Beta(alpha, alpha)`` and sigma follows from it. If not, sigma is drawn as in the paper.
+        num_classes: Number of classes; not needed where labels are rows already.
+        label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        scope: Smallest and largest sigma, > 0, in shares of the image's sides; (0.25, 0.5) if not given.
+        center: Pixel (row, column) of the patch's center, ``(2,)`` or ``(N, 2)``; drawn if not given.
+    """
 
     function = smoothmix

@@ -224,8 +224,6 @@ class StyleMix(MixTransform):
 
     def __init__(
         self,
-        alpha: float | None = None,
-        num_classes: int | None = None,
         *,
         weights: str | Path | None = None,
         encoder: nn.Module | None = None,
@@ -233,5 +231,5 @@ class StyleMix(MixTransform):
         **options: Any,
     ) -> None:
         encoder, decoder = find_networks(weights, encoder, decoder)
-        super().__init__(alpha, num_classes, encoder=encoder, decoder=decoder, **options)
+        super().__init__(encoder=encoder, decoder=decoder, **options)
         self.encoder, self.decoder = encoder, decoder  # so that `to` takes them along

@@ -1,4 +1,7 @@
-"""Vanilla: no mixing. The baseline of every comparison, in the form of a method so that all code paths are shared."""
+"""Vanilla: no mixing, the baseline of every comparison.
+
+It has the form of a method, so that all code paths are shared.
+"""
 
 import torch
 from torch import Tensor
@@ -6,6 +9,8 @@ from torch import Tensor
 from automix.core.blend import full_mask
 from automix.core.target import Mixed, MixedTarget
 from automix.core.validation import check_batch
+
+__all__ = ["vanilla"]
 
 
 def vanilla(
@@ -16,6 +21,17 @@ def vanilla(
     index: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """The batch as it is; `lam`, `index` and `generator` are accepted, as by every method, and change nothing."""
+    """Return the batch as it is.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        lam: Has no effect; accepted as by every method.
+        index: Has no effect; accepted as by every method.
+        generator: Has no effect; accepted as by every method.
+
+    Returns:
+        The images, their labels and a mask of ones.
+    """
     check_batch(x, y)
     return Mixed(x, MixedTarget.clean(y), full_mask(x.new_ones(1, 1, 1, 1), x))

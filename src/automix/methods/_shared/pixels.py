@@ -19,6 +19,7 @@ from torch import Tensor
 
 from automix.core.blend import as_map, at_least_float32
 from automix.core.draws import draw_uniform
+from automix.core.errors import AutomixError
 from automix.core.validation import check_range
 
 AUTOCONTRAST, EQUALIZE, POSTERIZE, SOLARIZE, ROTATE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y = range(9)
@@ -48,9 +49,9 @@ class PixelRange:
 def pixel_range(x: Tensor, mean: Sequence[float] | None = None, std: Sequence[float] | None = None) -> PixelRange:
     """From the `mean` and `std` that normalized `x`, one number per channel; without them from the batch itself."""
     if (mean is None) != (std is None):
-        raise ValueError("mean and std: accepted are both or none")
+        raise AutomixError("mean and std must be given together")
     if std is not None and min(std) <= 0:
-        raise ValueError(f"std={tuple(std)}: accepted are numbers > 0")
+        raise AutomixError(f"std must be > 0, got {tuple(std)}")
     exact = at_least_float32(x)
     if mean is None or std is None:
         black, white = exact.amin(dim=(0, 2, 3)), exact.amax(dim=(0, 2, 3))
@@ -60,8 +61,8 @@ def pixel_range(x: Tensor, mean: Sequence[float] | None = None, std: Sequence[fl
         black = (-torch.tensor(mean, dtype=exact.dtype) * width).to(x.device)
         width = width.to(x.device)
     else:
-        raise ValueError(
-            f"mean and std have {len(mean)} and {len(std)} numbers: accepted are {x.shape[1]}, as channels"
+        raise AutomixError(
+            f"mean and std must have {x.shape[1]} numbers, one per channel, got {len(mean)} and {len(std)}"
         )
     return PixelRange(black.view(-1, 1, 1), width.view(-1, 1, 1))
 
