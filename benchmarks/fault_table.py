@@ -2,9 +2,9 @@
 
     python benchmarks/fault_table.py [--out docs/results/faults.md] [pytest's arguments, such as -k kills]
 
-Runs the slow tests of tests/faults, each of which adds rows (what was done to a run, how often, how often it went on,
-what was lost), prints the table, and writes it to the page; with arguments for pytest, the rows that were not measured
-anew stay. Ends with pytest's exit code.
+Runs the slow tests of tests/faults, each of which adds rows (what was done to a run, how often, how often it survived,
+what was lost), prints the table, and writes it below the text of the page. With arguments for pytest, rows that were
+not measured stay. The exit code is pytest's.
 """
 
 import argparse
@@ -20,16 +20,9 @@ from pathlib import Path
 import torch
 
 import automix
+from automix.core.files import write_text
 
-INTRODUCTION = """# Faults
-
-What happens to a run when things go wrong, as `make faults` last saw it. A row is what was done, how often, how often
-the run (or the file) came through, and what was lost. Quick variants of all this are in the default tests.
-
-Not in the table: the two processes of PuzzleMix hung in 2 of about 5 runs of their test and came through in the others.
-Why is not known; it was not seen with other methods, nor under torchrun.
-
-"""
+HEADER = "| fault | tries | survived | lost |"
 
 
 def main() -> int:
@@ -45,16 +38,19 @@ def main() -> int:
     rows_by_fault = {r["fault"]: f"| {r['fault']} | {r['tries']:,} | {r['survived']:,} | {r['lost']} |" for r in found}
     if others and given.out is not None and given.out.exists():  # a part of the suite: the other rows stay
         rows_by_fault = {**rows_of(given.out), **rows_by_fault}
-    table = (
-        "\n".join(["| fault | tries | survived | lost |", "| --- | --- | --- | --- |", *rows_by_fault.values()]) + "\n"
-    )
+    table = "\n".join([HEADER, "| --- | --- | --- | --- |", *rows_by_fault.values()]) + "\n"
     print(table)
     if given.out is not None and found:
         machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
-        took = "parts of it measured anew" if others else f"{(time.monotonic() - began) / 60:.0f} minutes"
+        took = "some rows measured again" if others else f"{(time.monotonic() - began) / 60:.0f} minutes"
         last = f"\nautomix {automix.__version__}, {machine}; {took}.\n"
-        given.out.write_text(INTRODUCTION + table + last, encoding="utf-8")
+        write_text(given.out, introduction(given.out) + table + last)
     return code
+
+
+def introduction(page: Path) -> str:
+    """Read the text above the table, which is written by hand."""
+    return page.read_text(encoding="utf-8").partition(HEADER)[0] if page.exists() else "# Faults\n\n"
 
 
 def rows_of(page: Path) -> dict[str, str]:

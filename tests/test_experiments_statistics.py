@@ -163,8 +163,8 @@ def test_page_names_the_precision_of_the_runs(table: tuple[Grid, list[str]]) -> 
     tables = collect(experiment, grid)
     assert precisions(tables, grid.out) == []  # runs of an earlier version do not tell
     for number, path in enumerate(sorted(grid.out.glob("*/summary.json"))):
-        said = {"precision": "bf16" if number else "float32"}
-        path.write_text(json.dumps(json.loads(path.read_text()) | said))
+        precision = {"precision": "bf16" if number else "float32"}
+        path.write_text(json.dumps(json.loads(path.read_text()) | precision))
     assert precisions(tables, grid.out) == ["bf16", "float32"]
 
 

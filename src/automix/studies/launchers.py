@@ -34,7 +34,7 @@ def run_local(jobs: Sequence[Job], progress: GridProgress, options: Options) -> 
 
     Args:
         jobs: The jobs.
-        progress: Told of each run that ends.
+        progress: Reports each run that ends.
         options: ``processes``: runs at a time, each with its share of the cores; 1 if not given.
     """
     processes = options.pop("processes", 1)
@@ -103,7 +103,7 @@ def run_on_ray(jobs: Sequence[Job], progress: GridProgress, options: Options) ->
 
     Args:
         jobs: The jobs.
-        progress: Told of each run that ends.
+        progress: Reports each run that ends.
         options: Options of a Ray task, such as num_cpus and num_gpus.
     """
     engine = _import("ray")
@@ -125,7 +125,7 @@ def run_on_slurm(jobs: Sequence[Job], progress: GridProgress, options: Options) 
 
     Args:
         jobs: The jobs.
-        progress: Told of each run that ends.
+        progress: Reports each run that ends.
         options: submitit's options, such as slurm_partition, gpus_per_node and timeout_min. ``cluster=local`` starts
             a process of this machine for every run at once, ``cluster=debug`` runs them in this process.
     """

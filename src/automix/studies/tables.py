@@ -166,23 +166,23 @@ def remarks(experiment: Experiment, tables: Sequence[ResultTable]) -> list[str]:
     """
     results = [row.results[network] for table in tables for row in table.rows for network in NETWORKS]
     counts = sorted({len(result.by_seed) for result in results if result.by_seed})
-    said = []
+    lines = []
     if counts:
         trials = " to ".join(str(count) for count in ([counts[0]] if len(counts) == 1 else [counts[0], counts[-1]]))
-        said.append(f"mean +- standard deviation over trials ({trials}); top-1 of a trial is the median of its last "
+        lines.append(f"mean +- standard deviation over trials ({trials}); top-1 of a trial is the median of its last "
                     f"{LAST} epochs{_epochs_measured(tables)}")  # fmt: skip
         bold = "; bold: to be compared with the paper's number"
         known = any(row.paper is not None for table in tables for row in table.rows)
-        said.append(f"student: without EMA; teacher: with EMA, as AutoMix deploys it{bold if known else ''}")
+        lines.append(f"student: without EMA; teacher: with EMA, as AutoMix deploys it{bold if known else ''}")
     if experiment.reference and any(row.difference for table in tables for row in table.rows):
-        said.append(f"{difference_title(experiment)}: paired by seed, 95 % confidence; {_compared(tables)}")
-    said += experiment.notes
+        lines.append(f"{difference_title(experiment)}: paired by seed, 95 % confidence; {_compared(tables)}")
+    lines += experiment.notes
     official = [row.title for row in experiment.rows if row.official]
     if official:
-        said.append(f"the paper's numbers of {', '.join(official)} come from the methods' official code")
+        lines.append(f"the paper's numbers of {', '.join(official)} come from the methods' official code")
     for table in tables:
-        said += [f"{table.column.title}, {row.title}: {note}" for row in table.rows for note in row.notes]
-    return said
+        lines += [f"{table.column.title}, {row.title}: {note}" for row in table.rows for note in row.notes]
+    return lines
 
 
 def _epochs_measured(tables: Sequence[ResultTable]) -> str:
