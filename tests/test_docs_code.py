@@ -6,6 +6,7 @@ A page's Python blocks run in order in one namespace and in a temporary folder. 
 """
 
 import re
+import shlex
 import shutil
 import textwrap
 import warnings
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cyclopts
 import pytest
 import timm
 import torch
@@ -196,3 +198,47 @@ def test_blocks_that_are_not_run_are_few() -> None:
         "docs/evaluate/detection.md": ["needs Pascal VOC"],
         "docs/scaling.md": ["needs a GPU"],
     }
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+SHELL = re.compile(r"^```(?:bash|sh|shell|)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+INDENTED = re.compile(r"^    (automix .+)$", flags=re.MULTILINE)
+INLINE = re.compile(r"`(automix [a-z]+ [^`]+)`")
+PLACEHOLDERS = ("[--", "...")
+
+
+def command_lines(page: Path) -> list[list[str]]:
+    """The words after ``automix`` of every command on a page that has no placeholders for flags."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line for block in SHELL.findall(text) for line in block.replace("\\\n", " ").splitlines()]
+    lines += [*INDENTED.findall(text), *INLINE.findall(text)]
+    found = [re.sub(r"\s+#\s.*$", "", line).strip() for line in lines]
+    found = [re.sub(r"^torchrun .*?-m (?=automix )", "", line) for line in found]
+    commands = [
+        line for line in found if line.startswith("automix ") and not any(mark in line for mark in PLACEHOLDERS)
+    ]
+    return [shlex.split(line)[1:] for line in commands]
+
+
+WITH_COMMANDS = [page for page in PAGES if page.parent.name != "lab" and command_lines(page)]
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=name_of)
+def test_commands_of_the_page_parse(page: Path) -> None:
+    """Commands and flags exist and values have the right types; nothing is run."""
+    for words in command_lines(page):
+        try:
+            cli._app(words).parse_args(words, exit_on_error=False, print_error=False)
+        except cyclopts.MissingArgumentError:  # a sentence about some flags alone
+            continue
+        except cyclopts.CycloptsError as error:
+            pytest.fail(f"automix {shlex.join(words)}: {error}")
+
+
+def test_a_wrong_command_would_be_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```bash\nautomix train shapes --epoch 3  # a flag that does not exist\n```\n")
+    assert command_lines(page) == [["train", "shapes", "--epoch", "3"]]
+    with pytest.raises(pytest.fail.Exception, match="--epoch"):
+        test_commands_of_the_page_parse(page)
