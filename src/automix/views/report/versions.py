@@ -22,10 +22,10 @@ def versions(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 
 def _installed() -> list[str]:
-    found = []
+    installed = []
     for name in PACKAGES:
         try:
-            found.append(f"{name} {version(name)}")
+            installed.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    return found
+    return installed
