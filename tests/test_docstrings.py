@@ -11,6 +11,7 @@ ROOMS: tuple[str, ...] = (
     "cli",
     "data",
     "deploy",
+    "evaluation",
     "integrations",
     "integrations.huggingface",
     "integrations.lightning",

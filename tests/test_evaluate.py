@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from safetensors.torch import save_file
 
 import automix
 from automix.cli import main as cli
+from automix.core.errors import AutomixError
 from automix.data.datasets import open_dataset
 from automix.data.image_set import ImageSet, resize_and_crop_boxes
 from automix.evaluation.inputs import open_inputs
+from automix.evaluation.results_file import read_results
 from automix.evaluation.samples import Samples
-from automix.evaluation.suite import EVALUATORS, read_results
+from automix.evaluation.suite import EVALUATORS, evaluate
+from automix.runs.folder import RunFolder
 
 TINY = "--model-options.layers [1,1,1,1] --model-options.channels [8,8,8,8] --epochs 1 --batch-size 24"
 
@@ -48,19 +52,48 @@ def test_everything_of_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "36 test images of shapes" in err
 
 
-def test_results_of_several_calls_are_kept_side_by_side(run: Path) -> None:
+def test_results_of_several_calls_are_kept_side_by_side(run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(run, tmp_path / "run")
     assert cli.run(f"evaluate {run} --on accuracy --images 24".split()) == 0
-    assert cli.run(f"evaluate {run} --on calibration --images 36 --which best".split()) == 0
+    assert cli.run(f"evaluate {run} --on calibration --images 36".split()) == 0
     results = read_results(run / "evaluation")
     assert {name: entry["images"] for name, entry in results.items()} == {"accuracy": 24, "calibration": 36}
 
 
-def test_the_accuracy_is_the_one_that_training_told(run: Path) -> None:
+def test_results_of_the_best_weights_do_not_replace_those_of_the_last(run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(run, tmp_path / "run")
+    for which in ("last", "best"):
+        assert cli.run(f"evaluate {run} --on accuracy --images 24 --which {which}".split()) == 0
+    assert read_results(run / "evaluation")["accuracy"]["which"] == "last"
+    assert read_results(run / "evaluation-best")["accuracy"]["which"] == "best"
+    RunFolder(run).clear()
+    assert not read_results(run / "evaluation")
+    assert not read_results(run / "evaluation-best")
+
+
+def test_the_accuracy_is_that_of_the_training(run: Path) -> None:
     assert cli.run(f"evaluate {run} --on accuracy".split()) == 0
-    told = json.loads((run / "summary.json").read_text())
-    found = read_results(run / "evaluation")["accuracy"]["values"]
-    assert found["top1"] == pytest.approx(told["teacher_top1"], abs=1e-4)
-    assert found["top5"] == pytest.approx(told["teacher_top5"], abs=1e-4)
+    summary = json.loads((run / "summary.json").read_text())
+    values = read_results(run / "evaluation")["accuracy"]["values"]
+    assert values["top1"] == pytest.approx(summary["teacher_top1"], abs=1e-4)
+    assert values["top5"] == pytest.approx(summary["teacher_top5"], abs=1e-4)
+
+
+def test_evaluate_from_python(run: Path, tmp_path: Path) -> None:
+    results = evaluate(run, ["calibration", "accuracy"], images=24, device="cpu")
+    assert list(results) == ["accuracy", "calibration"]
+    assert not (tmp_path / "results.json").exists()
+    written = evaluate(run, "accuracy", images=24, device="cpu", out=tmp_path)
+    assert written["accuracy"].values == results["accuracy"].values == read_results(tmp_path)["accuracy"]["values"]
+
+
+@pytest.mark.parametrize("method", ["augmix", "pixmix", "vanilla"])
+def test_methods_that_do_not_mix_pairs_are_not_scored_as_mixers(method: str, photos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert cli.run(["train", str(photos), *TINY.split(), "--method", method, "--out", str(run)]) == 0
+    result = evaluate(run, "mixed", device="cpu")["mixed"]
+    assert {name.split("_")[0] for name in result.values} == {"mixup", "cutmix"}
+    assert any(method in note and "pairs" in note for note in result.notes)
 
 
 def test_without_boxes_localization_is_left_out_of_all_and_refused_by_name(
@@ -82,7 +115,7 @@ def test_a_network_of_timm_by_name(photos: Path, tmp_path: Path, monkeypatch: py
     weights = tmp_path / "weights.safetensors"
     model = automix.create_model("test_resnet", num_classes=1000, image_size=160)
     save_file(model.state_dict(), weights)
-    with pytest.raises(ValueError, match="test_resnet tells 1000 classes, the data has 3: accepted are equals"):
+    with pytest.raises(AutomixError, match=r"test_resnet.*1000 classes.*3"):
         open_inputs("test_resnet", data=str(photos), weights=str(weights))
     card = timm.get_pretrained_cfg("test_resnet")
     monkeypatch.setattr(card, "num_classes", 3)
@@ -98,14 +131,14 @@ def test_a_network_of_timm_by_name(photos: Path, tmp_path: Path, monkeypatch: py
     ("arguments", "message"),
     [
         ("evaluate", "RUN"),
-        ("evaluate no/such/run", "'no/such/run': no such folder or file, and no network of timm's"),
+        ("evaluate no/such/run", "no/such/run: not found"),
         ("evaluate {run} --on callibration", "evaluation 'callibration'.*did you mean 'calibration'"),
         ("evaluate {run} --images 0", "images.*>= 1"),
-        ("evaluate {run} --data digits", "tells 12 classes, the data has 10: accepted are equals"),
-        ("evaluate {run} --weights x.safetensors", "accepted is a network's name, or no weights"),
+        ("evaluate {run} --data digits", "12 classes.*10"),
+        ("evaluate {run} --weights x.safetensors", "weights must not be given"),
         ("evaluate {run} --on corruptions --corrupted no/such", "no/such"),
         ("evaluate {run} --imges 3", "--imges.*--images"),
-        ("evaluate test_resnet", "no data to test on|no pretrained weights"),
+        ("evaluate test_resnet", "data must be given|no pretrained weights"),
         ("evaluate {run} --batch-size 0", "batch_size.*>= 1"),
     ],
 )

@@ -32,8 +32,8 @@ def evaluate(
       automix evaluate runs/x --on corruptions --corrupted data/CIFAR-100-C
       automix evaluate resnet50 --data imagenet           timm's weights
 
-    Values, notes and pictures go into RUN/evaluation (results.json); with
-    other sources into ./evaluation.
+    Values, notes and pictures go into RUN/evaluation (results.json), those of
+    --which best into RUN/evaluation-best; with other sources into ./evaluation.
 
     Args:
         run: A run folder, a classifier's safetensors file, or a network's name.
@@ -52,13 +52,11 @@ def evaluate(
 
     from automix.evaluation.inputs import open_inputs
     from automix.evaluation.progress import no_progress, progress_bar
-    from automix.evaluation.result import EvaluationResult
-    from automix.evaluation.suite import Session, choose, write
-    from automix.evaluation.suite import evaluate as evaluate_session
-    from automix.runs.folder import RunFolder
+    from automix.evaluation.results_file import write_result
+    from automix.evaluation.suite import Session, Skipped, run_evaluators, select_evaluators
     from automix.training.hardware import choose_device
 
-    choose(list(on))  # an unknown name is refused before a network is built
+    select_evaluators(on)  # an unknown name is refused before a network is built
     inputs = open_inputs(
         run,
         data=data,
@@ -68,7 +66,7 @@ def evaluate(
         images=images,
         device=choose_device(device),
     )
-    folder = out or RunFolder(inputs.folder or Path()).evaluation
+    folder = out or inputs.results_folder
     session = Session(
         inputs,
         batch_size=batch_size,
@@ -76,12 +74,12 @@ def evaluate(
         track=progress_bar if sys.stdout.isatty() else no_progress,
     )
     rows, remarks = [], []
-    for name, found in evaluate_session(session, list(on)):
-        if not isinstance(found, EvaluationResult):
-            remarks.append(f"{name}: left out, {found}")
+    for name, result in run_evaluators(session, on):
+        if isinstance(result, Skipped):
+            remarks.append(f"{name}: left out, {result.reason}")
             continue
-        notes = write(folder, session, name, found)
-        rows += [(name, value_name, f"{value:.4g}") for value_name, value in found]
+        notes = write_result(folder, inputs, name, result)
+        rows += [(name, value_name, f"{value:.4g}") for value_name, value in result]
         remarks += [f"{name}: {note}" for note in notes]
     print_table(("evaluation", "value", ""), rows)
     console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)

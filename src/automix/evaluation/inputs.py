@@ -1,16 +1,17 @@
-"""What is evaluated: a classifier with its normalization inside, and the test images it is asked about.
+"""What is evaluated: a classifier with its normalization inside, and its test images.
 
-subject = open_inputs("runs/x")                              a run, on its own test images
-subject = open_inputs("resnet50", data="imagenet")           timm's pretrained network
+inputs = open_inputs("runs/x")                              a run, on its own test images
+inputs = open_inputs("resnet50", data="imagenet")           timm's pretrained network
 """
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
+from automix.core.errors import AutomixError, one_line
 from automix.core.validation import check_whole
 from automix.data.bad_files import OtherDataError
 from automix.data.datasets import open_dataset
@@ -19,91 +20,112 @@ from automix.evaluation.samples import Samples
 from automix.networks.create import create_model
 from automix.runs.classifier import Card, WithNormalization
 from automix.runs.config import TrainConfig
-from automix.runs.folder import RunFolder, load_classifier
+from automix.runs.folder import RunFolder, Which, load_classifier
 
 
 @dataclass(frozen=True)
 class EvaluationInputs:
-    """`classifier` takes pixels in [0, 1]; `config` is that of the run, where there was one."""
+    """A classifier and its test images.
 
-    name: str
+    Attributes:
+        source: The run folder, the classifier's file or the network's name.
+        classifier: Takes pixels in [0, 1].
+        card: The classes, sizes and normalization of the classifier.
+        data: Name or folder of the dataset.
+        samples: Test images.
+        config: The settings of the run; None if it is not a run.
+        which: Weights of the run, ``"last"`` or ``"best"``; None if it is not a run.
+    """
+
+    source: str
     classifier: WithNormalization
     card: Card
     data: str
     samples: Samples
     config: TrainConfig | None = None
+    which: Which | None = None
 
     @property
     def device(self) -> torch.device:
+        """Where the classifier is."""
         return self.classifier.mean.device
 
     @property
-    def folder(self) -> Path | None:
-        """The run's folder."""
-        return Path(self.name) if self.config is not None else None
+    def run(self) -> RunFolder | None:
+        """The run folder; None if it is not a run."""
+        return RunFolder(Path(self.source)) if self.config is not None else None
+
+    @property
+    def results_folder(self) -> Path:
+        """Where `automix evaluate` writes: RUN/evaluation, RUN/evaluation-best, or ./evaluation if it is not a run."""
+        return (self.run or RunFolder(Path())).evaluation_of_weights(self.which or "last")
 
 
 def open_inputs(
-    source: str,
+    source: str | Path,
     *,
     data: str | None = None,
     data_root: str | None = None,
     weights: str | None = None,
-    which: Literal["last", "best"] = "last",
+    which: Which = "last",
     images: int | None = None,
     device: torch.device | str = "cpu",
 ) -> EvaluationInputs:
-    """`source` is a run's folder, a classifier's file, or the name of a network of timm's.
+    """Open a classifier and its test images.
 
-    A run is tested on its own `data` unless other is given. A named network has timm's pretrained weights, or those
-    of the safetensors file `weights`. `images` takes so many test images only, of as many classes as possible.
+    Args:
+        source: A run folder, a classifier's file, or the name of a network of timm's.
+        data: Name or folder of a dataset; the one that the classifier was trained on if not given.
+        data_root: Where named datasets are.
+        weights: A safetensors file for a network given by name; timm's pretrained weights if not given.
+        which: The weights of a run after the last epoch, or those with the highest test accuracy.
+        images: Use this many test images only, of as many classes as possible.
+        device: Where the classifier runs.
+
+    Returns:
+        The classifier in eval mode, its test images and where they come from.
     """
     check_whole("images", images, 1)
     path = Path(source)
     if path.exists():
         if weights is not None:
-            raise ValueError(f"weights={weights} beside {source}: accepted is a network's name, or no weights")
+            raise AutomixError(f"weights must not be given with {source}, which has its own; got {weights}")
         model, card = load_classifier(path, which)
         config = find_config(path)
     else:
-        model, card, config = *_network(source, weights), None
+        model, card, config = *_pretrained(str(source), weights), None
     test, data = open_test_set(card, config, data, data_root, path)
-    card = _agree(source, card, test)
+    card = _check_classes(str(source), card, test)
     samples = Samples(test, card.image_size, card.crop)
-    classifier = WithNormalization(model, card).to(device).eval()
     return EvaluationInputs(
-        source, classifier, card, data, samples if images is None else samples.first(images), config
+        str(source),
+        WithNormalization(model, card).to(device).eval(),
+        card,
+        data,
+        samples if images is None else samples.first(images),
+        config,
+        None if config is None else which,
     )
 
 
 def find_config(path: Path) -> TrainConfig | None:
-    """The settings of the run in the folder `path`; None where there is none."""
+    """Read the settings of the run in a folder; None if there is no run in it."""
     return RunFolder(path).read_config() if RunFolder(path).is_run else None
 
 
-def _network(name: str, weights: str | None) -> tuple[nn.Module, Card]:
-    """timm's network of that name, and a card without names of classes, which the data will give."""
-    from automix.training.build import load_initial_weights
-
-    card = pretrained_card(name)
-    try:
-        model = create_model(
-            name, num_classes=len(card.classes), image_size=card.image_size, pretrained=weights is None
-        )
-    except (OSError, RuntimeError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(f"model {name}: no pretrained weights ({reason}); accepted is --weights FILE") from None
-    if weights is not None:
-        load_initial_weights(model, Path(weights))
-    return model, card
-
-
 def pretrained_card(name: str) -> Card:
-    """What timm's network `name` was trained for; its classes are numbers."""
+    """Describe a pretrained network of timm's.
+
+    Args:
+        name: As in ``timm.list_models()``.
+
+    Returns:
+        Its sizes and normalization; its classes are numbers.
+    """
     import timm
 
     if not timm.is_model(name):
-        raise ValueError(f"{name!r}: no such folder or file, and no network of timm's: accepted are these three")
+        raise AutomixError(f"{name}: not found; give a run folder, a classifier's file or the name of a timm model")
     known = timm.get_pretrained_cfg(name)
     expects = timm.data.resolve_data_config(pretrained_cfg=known.to_dict())
     size = int(expects["input_size"][-1])
@@ -132,7 +154,7 @@ def open_test_set(
     """
     name = data or (config.data if config else card.facts.get("data"))
     if name is None:
-        raise ValueError("no data to test on: accepted is --data NAME or --data FOLDER")
+        raise AutomixError("data must be given (--data NAME or --data FOLDER): the file does not name its dataset")
     own = config is not None and data is None
     root = Path(data_root) if data_root else (config.root if config else None)
     classes, per_class = (config.classes, config.per_class) if own and config else (None, None)
@@ -148,15 +170,29 @@ def open_test_set(
     return train_and_test[1], name
 
 
-def _agree(source: str, card: Card, test: Split) -> Card:
-    """The card with the data's names where it has only numbers; an error where the two speak of different classes."""
-    if len(card.classes) != len(test.classes):
-        raise ValueError(
-            f"{source} tells {len(card.classes)} classes, the data has {len(test.classes)}: accepted are equals"
+def _pretrained(name: str, weights: str | None) -> tuple[nn.Module, Card]:
+    """A network of timm's, and a card without names of classes."""
+    from automix.training.build import load_initial_weights
+
+    card = pretrained_card(name)
+    try:
+        model = create_model(
+            name, num_classes=len(card.classes), image_size=card.image_size, pretrained=weights is None
         )
+    except (OSError, RuntimeError) as error:
+        raise AutomixError(f"model {name}: no pretrained weights ({one_line(error)}); use --weights FILE") from None
+    if weights is not None:
+        load_initial_weights(model, Path(weights))
+    return model, card
+
+
+def _check_classes(source: str, card: Card, test: Split) -> Card:
+    """The card, with the data's names if it has only numbers; an error if the classes differ."""
+    if len(card.classes) != len(test.classes):
+        raise AutomixError(f"{source}: the data must have {len(card.classes)} classes, got {len(test.classes)}")
     if card.classes == test.classes:
         return card
     if card.classes != tuple(str(number) for number in range(len(card.classes))):
-        odd = next((ours, theirs) for ours, theirs in zip(card.classes, test.classes, strict=True) if ours != theirs)
-        raise ValueError(f"{source} knows {odd[0]!r} where the data has {odd[1]!r}: accepted are the same classes")
+        ours, theirs = next(pair for pair in zip(card.classes, test.classes, strict=True) if pair[0] != pair[1])
+        raise AutomixError(f"{source}: the data must have the same classes, got {theirs!r} instead of {ours!r}")
     return replace(card, classes=test.classes)

@@ -8,17 +8,14 @@ from PIL import Image
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Values, pictures and notes of one evaluator; ``dict(result)`` gives the values.
-
-    Attributes:
-        values: Numbers by name, in the order in which they are shown; percentages unless the name says otherwise.
-        pictures: Functions that draw a picture, by file name without its ending.
-        notes: What a reader of the values must know, one sentence each.
-    """
+    """Values, pictures and notes of one evaluator; ``dict(result)`` gives the values."""
 
     values: dict[str, float]
+    """Numbers by name, in the order in which they are shown; percentages unless a note says otherwise."""
     pictures: dict[str, Callable[[], Image.Image]] = field(default_factory=dict)
+    """Functions that draw a picture, by file name without its ending."""
     notes: tuple[str, ...] = ()
+    """What a reader of the values must know, a sentence each."""
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         return iter(self.values.items())

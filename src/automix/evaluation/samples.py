@@ -1,4 +1,4 @@
-"""Test images as evaluators get them: pixels in [0, 1] of one size, with labels and, where known, boxes."""
+"""Test images as evaluators take them: pixels in [0, 1] of one size, with labels and, if there are any, boxes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,9 +18,14 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class Samples:
-    """The images of `source`, each prepared by `data.image_set.resize_and_crop`, in order and as often as wanted.
+    """Test images, resized and center-cropped to one size.
 
-    Files are read a batch at a time, so the set may be larger than the memory.
+    Files are read batch by batch, in order, in every pass, so a test set may be larger than the memory.
+
+    Attributes:
+        source: The images: an `ImageSet`, `ImageFiles`, or any object with `classes`, `labels`, `read` and a length.
+        image_size: Side of the images in pixels.
+        crop: The shorter side is resized to ``image_size / crop``, then the center is cropped.
     """
 
     source: Source
@@ -32,14 +37,23 @@ class Samples:
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """Class names; a label is a position among them."""
         return self.source.classes
 
     @property
     def has_boxes(self) -> bool:
+        """Whether there is a box for every image."""
         return getattr(self.source, "boxes", None) is not None
 
     def parts(self, batch_size: int = BATCH) -> Iterator[ImageSet]:
-        """Prepared images (uint8), labels and boxes, `batch_size` at a time."""
+        """Iterate over the images as uint8.
+
+        Args:
+            batch_size: Images at a time.
+
+        Yields:
+            Images, labels and, if there are any, boxes.
+        """
         for positions in torch.arange(len(self)).split(batch_size):
             if isinstance(self.source, ImageFiles):
                 yield self.source.take(positions).in_memory(self.image_size, self.crop)
@@ -49,22 +63,44 @@ class Samples:
                 yield self._read(positions)
 
     def batches(self, batch_size: int = BATCH, device: torch.device | str = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
-        """Pixels (N, 3, S, S) float32 in [0, 1], and labels (N,)."""
+        """Iterate over the images as pixels in [0, 1].
+
+        Args:
+            batch_size: Images at a time.
+            device: Where the tensors are.
+
+        Yields:
+            Images ``(N, 3, S, S)`` float32 in [0, 1], and labels ``(N,)``.
+        """
         for part in self.parts(batch_size):
             yield to_float(part.images, device), part.labels.to(device)
 
     def take(self, positions: Tensor) -> "Samples":
-        """The images at `positions`, in that order."""
+        """Select images.
+
+        Args:
+            positions: Of the images, in the order to take them.
+
+        Returns:
+            The selected images.
+        """
         if isinstance(self.source, ImageFiles | ImageSet):
             return replace(self, source=self.source.take(positions))
         return replace(self, source=_Chosen(self.source, positions))
 
     def first(self, count: int) -> "Samples":
-        """`count` images only, of as many classes as possible; all of them where there are no more."""
+        """Select some images, of as many classes as possible.
+
+        Args:
+            count: How many; all of them if there are fewer.
+
+        Returns:
+            The selected images, in order.
+        """
         if count >= len(self):
             return self
         labels = self.source.labels
-        if labels is None:  # known by reading only: at equal distances then
+        if labels is None:  # known after reading only: take images at equal distances
             return self.take(torch.arange(count) * len(self) // count)
         return self.take(spread_over_classes(labels, count).sort().values)
 

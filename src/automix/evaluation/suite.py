@@ -1,211 +1,276 @@
-"""The evaluators by name, as `automix evaluate` runs them, and the folder in which their results are kept."""
+"""The evaluators by name, as `automix evaluate` and `automix.evaluate` run them."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
 
-from automix._version import __version__
-from automix.core.files import write_atomically, write_text
+from automix.core.normalization import normalize
 from automix.core.validation import unknown_name
 from automix.evaluation.accuracy import evaluate_accuracy
 from automix.evaluation.attacks import evaluate_attacks
 from automix.evaluation.calibration import evaluate_calibration
-from automix.evaluation.cam import cam
+from automix.evaluation.cam import NoCamError, cam
 from automix.evaluation.cam_panels import cam_panels
 from automix.evaluation.corruptions.accuracy import evaluate_corruptions
 from automix.evaluation.efficiency import evaluate_efficiency
-from automix.evaluation.inputs import EvaluationInputs
+from automix.evaluation.inputs import EvaluationInputs, open_inputs
 from automix.evaluation.localization import evaluate_localization
 from automix.evaluation.mixed import evaluate_mixed
-from automix.evaluation.mixers import Mixer, method_mixer, task_mixer
-from automix.evaluation.plots import NoPlotsError
-from automix.evaluation.predictions import predict_logits
+from automix.evaluation.mixers import Mixer, method_mixer, mixes_pairs, task_mixer
+from automix.evaluation.predictions import Predictions, predict_logits
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
-from automix.runs.folder import RunFolder
+from automix.evaluation.results_file import write_result
+from automix.evaluation.samples import BATCH
+from automix.runs.folder import Which
 from automix.training.build import method_options
 
-RESULTS = "results.json"
 ALL = "all"
-TRIPLES = ("vanilla", "comixup", "supermix")  # do not mix pairs
-COMPARED = ("mixup", "cutmix")  # the mixers beside the run's own
+DEFAULT = ("accuracy", "calibration")
+COMPARED = ("mixup", "cutmix")  # mixers beside the run's own
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An evaluator that the classifier or its data does not allow.
+
+    Attributes:
+        reason: What is missing.
+    """
+
+    reason: str
 
 
 @dataclass
 class Session:
-    """What the evaluators of one call share."""
+    """What the evaluators of one call share.
 
-    subject: EvaluationInputs
-    batch_size: int = 100
-    corrupted: Path | None = None  # a folder in the layout of CIFAR-C or ImageNet-C
+    Attributes:
+        inputs: The classifier and its test images.
+        batch_size: Images per forward pass.
+        corrupted: A folder in the layout of CIFAR-C or ImageNet-C; corrupted images are generated if not given.
+        track: Progress display.
+    """
+
+    inputs: EvaluationInputs
+    batch_size: int = BATCH
+    corrupted: Path | None = None
     track: Track = no_progress
 
     @property
-    def given(self) -> tuple[Any, Any]:
-        return self.subject.classifier, self.subject.samples
+    def classifier_and_samples(self) -> tuple[Any, Any]:
+        """The first two arguments of the evaluators."""
+        return self.inputs.classifier, self.inputs.samples
 
     @property
-    def common(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
+        """The options that all evaluators have."""
         return {"batch_size": self.batch_size, "track": self.track}
 
     @cached_property
-    def predictions(self) -> tuple[Tensor, Tensor]:
-        """Logits and labels, for the evaluators that need nothing else."""
-        return predict_logits(*self.given, **self.common)
+    def predictions(self) -> Predictions:
+        """Logits and labels, computed once."""
+        return predict_logits(*self.classifier_and_samples, **self.options)
 
     @cached_property
-    def mixers(self) -> dict[str, Mixer]:
-        """Mixup, CutMix, and the run's own where it learned one."""
+    def has_cam(self) -> bool:
+        """Whether the network has class activation maps, tried on one image."""
+        x, y = next(self.inputs.samples.batches(1, self.inputs.device))
+        try:
+            cam(self.inputs.classifier, x, y.unsqueeze(1))
+        except NoCamError:
+            return False
+        return True
+
+    @cached_property
+    def mixers(self) -> "Mixers":
+        """Mixup, CutMix, and the mixer of the run."""
         mixers = {name: method_mixer(name) for name in COMPARED}
-        if self.subject.folder is not None and RunFolder(self.subject.folder).has_checkpoint:
-            from automix.training.load import load_task
+        run = self.inputs.run
+        if run is None or not run.has_checkpoint:
+            return Mixers(mixers)
+        from automix.training.load import load_task
 
-            task, card, config = load_task(self.subject.folder)
-            if config.method not in TRIPLES:
-                mixers[config.method] = task_mixer(task.to(self.subject.device), card.mean, card.std)
-        return mixers
-
-
-def _no_boxes_or_maps(session: Session) -> str:
-    if not session.subject.samples.has_boxes:
-        return "the data has no boxes"
-    return "" if _has_cam(session) else "the network has no class activation maps"
-
-
-def _has_cam(session: Session) -> bool:
-    """Whether the network ends in pooling and a linear layer, tried on one image."""
-    classifier, samples = session.given
-    x, y = next(samples.batches(1, session.subject.device))
-    try:
-        cam(classifier, x, y.unsqueeze(1))
-    except ValueError:
-        return False
-    return True
+        task, card, config = load_task(run.path)
+        task = task.to(self.inputs.device)
+        x, _ = next(self.inputs.samples.batches(2, self.inputs.device))
+        if len(x) == 2 and not mixes_pairs(task, normalize(x, card.mean, card.std)):
+            return Mixers(mixers, [f"{config.method} is left out: it does not mix pairs of images"])
+        mixers[config.method] = task_mixer(task, card.mean, card.std)
+        if self.inputs.which == "best":
+            return Mixers(mixers, [f"{config.method} mixes as after the last epoch, not as after the best one"])
+        return Mixers(mixers)
 
 
-def _accuracy(session: Session) -> EvaluationResult:
-    return evaluate_accuracy(*session.given, predictions=session.predictions)
+@dataclass(frozen=True)
+class Mixers:
+    """Mixers by name, and notes on them."""
 
-
-def _calibration(session: Session) -> EvaluationResult:
-    return evaluate_calibration(*session.given, predictions=session.predictions)
-
-
-def _corruptions(session: Session) -> EvaluationResult:
-    return evaluate_corruptions(*session.given, folder=session.corrupted, **session.common)
-
-
-def _attacks(session: Session) -> EvaluationResult:
-    return evaluate_attacks(*session.given, **session.common)
-
-
-def _mixed(session: Session) -> EvaluationResult:
-    found = evaluate_mixed(*session.given, session.mixers, **session.common)
-    panels = {"cam-panels": lambda: cam_panels(*session.given, session.mixers)} if _has_cam(session) else {}
-    return EvaluationResult(found.values, {**found.pictures, **panels}, found.notes)
-
-
-def _localization(session: Session) -> EvaluationResult:
-    return evaluate_localization(*session.given, **session.common)
-
-
-def _efficiency(session: Session) -> EvaluationResult:
-    """Of the run's method on the run's network; of AutoMix on any other network."""
-    config = session.subject.config
-    method, options = ("automix", {}) if config is None else (config.method, method_options(config))
-    return evaluate_efficiency(
-        session.subject.classifier.model,
-        method=method,
-        method_options=options,
-        num_classes=len(session.subject.card.classes),
-        image_size=session.subject.card.train_size,
-        track=session.track,
-    )
+    by_name: dict[str, Mixer]
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """`of` evaluates; `needs` says in a few words what the subject lacks for it, or nothing."""
+    """An evaluator of the suite.
+
+    Attributes:
+        about: What it measures, in a few words.
+        run: Evaluates.
+        missing: Says what the classifier or its data lacks for it; empty if nothing.
+    """
 
     about: str
-    of: Callable[[Session], EvaluationResult]
-    needs: Callable[[Session], str] = lambda session: ""
+    run: Callable[[Session], EvaluationResult]
+    missing: Callable[[Session], str] = lambda session: ""
 
 
-EVALUATORS = {
-    "accuracy": Evaluator("top-1, top-5, the worst classes", _accuracy),
-    "calibration": Evaluator("ECE and reliability, temperature scaling, Brier, NLL", _calibration),
-    "corruptions": Evaluator("19 corruptions x 5 severities, made or read from a folder", _corruptions),
-    "attacks": Evaluator("FGSM and PGD-20 at 8/255", _attacks),
-    "mixed": Evaluator("are both images of a mixed sample recognized, over lam", _mixed),
-    "localization": Evaluator("MaxBoxAccV2 of class activation maps", _localization, _no_boxes_or_maps),
-    "efficiency": Evaluator("parameters, MACs, step time and memory beside vanilla's", _efficiency),
-}
+def evaluate(
+    run: str | Path,
+    on: str | Sequence[str] = DEFAULT,
+    *,
+    data: str | None = None,
+    data_root: str | None = None,
+    which: Which = "last",
+    weights: str | None = None,
+    images: int | None = None,
+    corrupted: str | Path | None = None,
+    batch_size: int = BATCH,
+    device: torch.device | str = "auto",
+    out: str | Path | None = None,
+    track: Track = no_progress,
+) -> dict[str, EvaluationResult]:
+    """Evaluate a trained run, a classifier's file, or a network of timm's.
+
+    Args:
+        run: A run folder, a classifier's file, or the name of a network of timm's.
+        on: Names of evaluators: accuracy, calibration, corruptions, attacks, mixed, localization, efficiency; or
+            ``"all"``, which leaves out those that the run and its data do not allow.
+        data: Name or folder of a dataset; the one that the classifier was trained on if not given.
+        data_root: Where named datasets are.
+        which: The weights of a run after the last epoch, or those with the highest test accuracy.
+        weights: A safetensors file for a network given by name; timm's pretrained weights if not given.
+        images: Use this many test images only, of as many classes as possible.
+        corrupted: A folder in the layout of CIFAR-C or ImageNet-C; corrupted images are generated if not given.
+        batch_size: Images per forward pass.
+        device: Where the classifier runs; ``"auto"`` for the first accelerator there is.
+        out: Write values and pictures into this folder; nothing is written if not given.
+        track: Progress display, such as `progress_bar`.
+
+    Returns:
+        Results by evaluator.
+    """
+    from automix.training.hardware import choose_device
+
+    names = [on] if isinstance(on, str) else list(on)
+    select_evaluators(names)  # an unknown name is refused before a network is built
+    device = choose_device(device) if isinstance(device, str) else device
+    inputs = open_inputs(
+        run, data=data, data_root=data_root, weights=weights, which=which, images=images, device=device
+    )
+    session = Session(inputs, batch_size, None if corrupted is None else Path(corrupted), track)
+    results = {}
+    for name, result in run_evaluators(session, names):
+        if isinstance(result, EvaluationResult):
+            results[name] = result
+            if out is not None:
+                write_result(Path(out), inputs, name, result)
+    return results
 
 
-def choose(names: Sequence[str]) -> list[str]:
-    """The evaluators named, each once, in the order of EVALUATORS; "all" stands for every one."""
+def select_evaluators(names: Sequence[str]) -> list[str]:
+    """Put names of evaluators in order.
+
+    Args:
+        names: Names of EVALUATORS, or ``"all"``.
+
+    Returns:
+        Each name once, in the order of EVALUATORS.
+    """
     for name in names:
         if name != ALL and name not in EVALUATORS:
             raise unknown_name("evaluation", name, [*EVALUATORS, ALL])
     return [name for name in EVALUATORS if ALL in names or name in names]
 
 
-def evaluate(session: Session, names: Sequence[str]) -> Iterator[tuple[str, EvaluationResult | str]]:
-    """Each evaluation with its name, one after the other.
+def run_evaluators(session: Session, names: Sequence[str]) -> Iterator[tuple[str, EvaluationResult | Skipped]]:
+    """Run evaluators one after the other.
 
-    With "all", those that the subject is not made for are passed over, with a line that says why in place of values.
+    Args:
+        session: What they share.
+        names: Names of EVALUATORS; with ``"all"``, those that the session does not allow are skipped.
+
+    Yields:
+        The name of each evaluator, and its result or why it was skipped.
     """
-    for name in choose(names):
+    for name in select_evaluators(names):
         evaluator = EVALUATORS[name]
-        if ALL in names and (lacking := evaluator.needs(session)):
-            yield name, lacking
+        if ALL in names and (missing := evaluator.missing(session)):
+            yield name, Skipped(missing)
         else:
-            yield name, evaluator.of(session)
+            yield name, evaluator.run(session)
 
 
-def write(folder: Path, session: Session, name: str, found: EvaluationResult) -> tuple[str, ...]:
-    """The pictures into `folder`, and the values into its results.json beside those of other evaluators.
-
-    Each entry says on what it was measured, since a later call may use other images or weights. Returns the notes, with
-    a word on the pictures that could not be drawn.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    pictures, notes = [], list(found.notes)
-    try:
-        for stem, draw in found.pictures.items():
-            write_atomically(folder / f"{stem}.png", draw().save)
-            pictures.append(f"{stem}.png")
-    except NoPlotsError as error:
-        notes.append(f"not all pictures are drawn: {error}")
-    entry = {
-        "values": found.values,
-        "notes": notes,
-        "pictures": pictures,
-        "subject": session.subject.name,
-        "data": session.subject.data,
-        "images": len(session.subject.samples),
-        "automix": __version__,
-    }
-    results = {**read_results(folder), name: entry}
-    write_text(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    return tuple(notes)
+def _accuracy(session: Session) -> EvaluationResult:
+    return evaluate_accuracy(*session.classifier_and_samples, predictions=session.predictions)
 
 
-def read_results(folder: Path) -> dict[str, Any]:
-    """What earlier calls left, by evaluator; nothing where there is no file."""
-    path = folder / RESULTS
-    if not path.exists():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: cannot be read ({error}); accepted is a file of automix evaluate, or none") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: no results in it; accepted is a file of automix evaluate, or none")
-    return found
+def _calibration(session: Session) -> EvaluationResult:
+    return evaluate_calibration(*session.classifier_and_samples, predictions=session.predictions)
+
+
+def _corruptions(session: Session) -> EvaluationResult:
+    return evaluate_corruptions(*session.classifier_and_samples, folder=session.corrupted, **session.options)
+
+
+def _attacks(session: Session) -> EvaluationResult:
+    return evaluate_attacks(*session.classifier_and_samples, **session.options)
+
+
+def _mixed(session: Session) -> EvaluationResult:
+    mixers = session.mixers.by_name
+    result = evaluate_mixed(*session.classifier_and_samples, mixers, **session.options)
+    pictures = dict(result.pictures)
+    if session.has_cam:
+        pictures["cam-panels"] = lambda: cam_panels(*session.classifier_and_samples, mixers)
+    return EvaluationResult(result.values, pictures, (*result.notes, *session.mixers.notes))
+
+
+def _localization(session: Session) -> EvaluationResult:
+    return evaluate_localization(*session.classifier_and_samples, **session.options)
+
+
+def _no_boxes_or_maps(session: Session) -> str:
+    if not session.inputs.samples.has_boxes:
+        return "the data has no boxes"
+    return "" if session.has_cam else "the network has no class activation maps"
+
+
+def _efficiency(session: Session) -> EvaluationResult:
+    """Of the run's method on the run's network; of AutoMix on any other network."""
+    config = session.inputs.config
+    method, options = ("automix", {}) if config is None else (config.method, method_options(config))
+    return evaluate_efficiency(
+        session.inputs.classifier.model,
+        method=method,
+        method_options=options,
+        num_classes=len(session.inputs.card.classes),
+        image_size=session.inputs.card.train_size,
+        track=session.track,
+    )
+
+
+EVALUATORS = {
+    "accuracy": Evaluator("top-1, top-5, the worst classes", _accuracy),
+    "calibration": Evaluator("ECE and reliability, temperature scaling, Brier, NLL", _calibration),
+    "corruptions": Evaluator("19 corruptions x 5 severities, generated or read from a folder", _corruptions),
+    "attacks": Evaluator("FGSM and PGD-20 at 8/255", _attacks),
+    "mixed": Evaluator("are both images of a mixed sample recognized, over lam", _mixed),
+    "localization": Evaluator("MaxBoxAccV2 of class activation maps", _localization, _no_boxes_or_maps),
+    "efficiency": Evaluator("parameters, MACs, step time and memory beside vanilla's", _efficiency),
+}
+"""The evaluators by name, in the order in which they run."""

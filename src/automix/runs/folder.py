@@ -9,7 +9,8 @@ metrics.jsonl            a record every so many steps and after every epoch; ten
 skipped.json             the files left out with --bad-data skip, and why
 pictures/                mixed samples and their masks, by epoch and over time
 summary.json             the result; a run that has it is finished
-evaluation/              what `automix evaluate` measured; evaluation-student/ of a student beside its teacher
+evaluation/              what `automix evaluate` measured; evaluation-best/ on best.safetensors,
+                         evaluation-student/ on a student beside its teacher
 report.html              what `automix report` wrote
 .lock                    held by the process that trains
 
@@ -183,6 +184,17 @@ class RunFolder:
         is_beside = network == "student" and deployed_network(self.summary()) == "teacher"
         return self.path / "evaluation-student" if is_beside else self.evaluation
 
+    def evaluation_of_weights(self, which: Which) -> Path:
+        """Name the folder of what was measured on some weights of the deployed network.
+
+        Args:
+            which: The weights with the highest test accuracy have a folder of their own.
+
+        Returns:
+            The path; the folder need not exist.
+        """
+        return self.path / "evaluation-best" if which == "best" else self.evaluation
+
     @property
     def samples(self) -> Path:
         """The picture of mixed samples that a study draws."""
@@ -336,7 +348,8 @@ class RunFolder:
         files = [*self.checkpoints, self.classifier("last"), self.classifier("best"), self.mix_block, self.metrics,
                  self.summary_file, self.skipped, self.mask_history, *self.epoch_pictures().values(), self.report,
                  *self.tensorboard.glob("events.*"), *self.evaluation.glob("*"),
-                 *self.path.glob(f"{self.evaluation.name}-student/*")]  # fmt: skip
+                 *self.path.glob(f"{self.evaluation.name}-student/*"),
+                 *self.evaluation_of_weights("best").glob("*")]  # fmt: skip
         for path in files:
             path.unlink(missing_ok=True)
 

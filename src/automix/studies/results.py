@@ -171,7 +171,7 @@ def read_value(run: Path, measure: str, network: Network, method: str) -> tuple[
 
 
 def _read_evaluation(run: Path, network: Network, evaluator: str, names: str) -> tuple[float, int] | None:
-    from automix.evaluation.suite import read_results
+    from automix.evaluation.results_file import read_results
 
     entry = read_results(RunFolder(run).evaluation_of(network)).get(evaluator)
     values = entry["values"] if entry else {}

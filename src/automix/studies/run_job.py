@@ -61,7 +61,7 @@ def missing_evaluators(job: Job, network: Network) -> list[str]:
     Returns:
         Their names.
     """
-    from automix.evaluation.suite import read_results
+    from automix.evaluation.results_file import read_results
 
     done = read_results(RunFolder(job.folder).evaluation_of(network))
     return sorted(name for name, which in job.evaluations if which == network and name not in done)
@@ -78,7 +78,8 @@ def evaluate_job(job: Job, network: Network) -> None:
         return
     from automix.evaluation.inputs import open_inputs
     from automix.evaluation.result import EvaluationResult
-    from automix.evaluation.suite import Session, evaluate, write
+    from automix.evaluation.results_file import write_result
+    from automix.evaluation.suite import Session, run_evaluators
     from automix.runs.classifier import WithNormalization
     from automix.training.hardware import choose_device
     from automix.training.load import load_task
@@ -89,9 +90,9 @@ def evaluate_job(job: Job, network: Network) -> None:
         task, card, _ = load_task(job.folder)
         inputs = replace(inputs, classifier=WithNormalization(task.student, card).to(device).eval())
     session = Session(inputs, corrupted=corrupted_images(job))
-    for name, result in evaluate(session, names):
+    for name, result in run_evaluators(session, names):
         if isinstance(result, EvaluationResult):
-            write(RunFolder(job.folder).evaluation_of(network), session, name, result)
+            write_result(RunFolder(job.folder).evaluation_of(network), inputs, name, result)
 
 
 def corrupted_images(job: Job) -> Path | None:

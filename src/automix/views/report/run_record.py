@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from automix.core.errors import AutomixError
-from automix.evaluation.suite import read_results
+from automix.evaluation.results_file import read_results
 from automix.runs.folder import RunFolder
 from automix.runs.metrics import deployed_network
 from automix.runs.protocol import LAST, median_of_last
