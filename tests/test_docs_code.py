@@ -115,32 +115,6 @@ def common_names() -> dict[str, Any]:
     }
 
 
-def evaluation_names() -> dict[str, Any]:
-    """A classifier that takes pixels in [0, 1], and test images."""
-    from automix.evaluation.inputs import open_inputs
-
-    inputs = open_inputs("runs/x", images=12)
-    x, y = next(inputs.samples.batches(4, torch.device("cpu")))
-    vit = timm.create_model("vit_tiny_patch16_224", img_size=SIZE, patch_size=8, num_classes=12, depth=4)
-    return {
-        "classifier": inputs.classifier,
-        "model": inputs.classifier,
-        "samples": inputs.samples,
-        "images": (255 * x).to(torch.uint8),
-        "x": x,
-        "y": y,
-        "vit": vit,
-    }
-
-
-def corruptions_names() -> dict[str, Any]:
-    from automix.evaluation.corruptions import write_cifar_c
-
-    names = evaluation_names()
-    write_cifar_c(names["samples"], "data/CIFAR-100-C")
-    return names
-
-
 def stylemix_names() -> dict[str, Any]:
     """The two networks of AdaIN, with random weights, as modules and as files."""
     from test_stylemix import save_random, small
@@ -166,12 +140,10 @@ def hugging_face_names() -> dict[str, Any]:
 
 
 OWN_NAMES: dict[str, Callable[[], dict[str, Any]]] = {
-    "docs/evaluate/corruptions.md": corruptions_names,
-    "docs/evaluate/efficiency.md": lambda: {"model": small_network(100)},
     "docs/integrations.md": hugging_face_names,
     "docs/methods/stylemix.md": stylemix_names,
 }
-"""Stand-ins of single pages; the other pages of docs/evaluate have `evaluation_names`."""
+"""Stand-ins of single pages; those of docs/evaluate need none."""
 
 
 # --- Python ----------------------------------------------------------------------------------------------------------
@@ -183,9 +155,7 @@ def test_python_of_the_page_runs(page: Path, folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(timm, "create_model", lambda *args, **options: create(*args, **options | {"pretrained": False}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        names = common_names()
-        own = OWN_NAMES.get(name_of(page), evaluation_names if page.parent.name == "evaluate" else dict)
-        names |= own()
+        names = {} if page.parent.name == "evaluate" else common_names() | OWN_NAMES.get(name_of(page), dict)()
         for number, block in enumerate(blocks_of(page)):
             if not block.reason:
                 exec(compile(block.code, f"{name_of(page)}, block {number + 1}", "exec"), names)
