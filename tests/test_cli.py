@@ -38,6 +38,8 @@ def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("train shapes --method cutmx", "method.*'cutmx'.*'cutmix'"),
         ("train shapes --model resnet19", "model.*'resnet19'.*resnet18"),
         ("train shapes --recipe cifr", "recipe.*'cifr'.*'cifar'"),
+        ("train shapes --preset quick", "preset.*tuned.*fast.*paper"),
+        ("train shapes --method mixup --preset fast", "preset.*automix.*mixup"),
         ("train shapes --layer 7", "layer.*1.*4"),
         ("train shapes --method vanilla --layer 3", "vanilla.*'layer'"),
         ("train shapes --alpha 0", "alpha.*> 0"),
@@ -150,6 +152,12 @@ def test_options_are_json_or_words(text: str, value: Any) -> None:
     assert read_options({"x": text}) == {"x": value}
 
 
+def test_the_preset_is_a_flag_and_the_recipe_decides_it_otherwise(parsed: list[dict[str, Any]]) -> None:
+    for line in ("shapes", "shapes --preset fast", "shapes --recipe cifar", "shapes --recipe cifar --preset tuned"):
+        cli.execute(["train", *line.split()])
+    assert [call["config"].settings.preset for call in parsed] == ["tuned", "fast", "paper", "tuned"]
+
+
 def test_another_recipe_than_that_of_the_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("data: shapes\nrecipe: cifar\n")
@@ -175,6 +183,7 @@ def test_every_setting_has_a_flag_with_a_help(capsys: pytest.CaptureFixture[str]
         assert "--" + name.replace("_", "-") in text or name == "data"
     for phrase in ("Images in a step, over all processes.", "--ema --no-ema", "recipe quick"):
         assert phrase in text
+    assert text.index("--method STR") < text.index("--preset CHOICE") < text.index("--model STR")
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -27,7 +27,9 @@ Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 """A flag without a value and without a ``--no-`` form."""
 
 
-def flags_of(config: type, recipe: type, defaults: object, leave_out: Sequence[str]) -> Any:
+def flags_of(
+    config: type, recipe: type, defaults: object, *, leave_out: Sequence[str], leading: Sequence[str] = ()
+) -> Any:
     """Make the type of all settings of a run as flags, for a parameter of a cyclopts command.
 
     Args:
@@ -35,26 +37,31 @@ def flags_of(config: type, recipe: type, defaults: object, leave_out: Sequence[s
         recipe: The dataclass of the settings that a recipe decides.
         defaults: The recipe whose values the help shows.
         leave_out: Fields of `config` that are no flags.
+        leading: Fields of either that the help lists first.
 
     Returns:
         A dictionary type; at run time it holds the flags that were given, and no others.
     """
+    name = getattr(config, "recipe", "")
     own = Group.create_ordered("What to train")
-    how = Group.create_ordered(f"How to train (defaults of recipe {getattr(config, 'recipe', '')})")
+    how = Group.create_ordered(f"How to train (defaults of recipe {name})")
     flags = {**_flags(config, config, own), **_flags(recipe, defaults, how)}
-    return TypedDict("Flags", {name: flag for name, flag in flags.items() if name not in leave_out}, total=False)  # type: ignore[operator]
+    with_note = {**flags, **_flags(recipe, defaults, own, f" with recipe {name}")}
+    first = {name: with_note[name] for name in leading}
+    others = {name: flag for name, flag in flags.items() if name not in (*leading, *leave_out)}
+    return TypedDict("Flags", {**first, **others}, total=False)  # type: ignore[operator]
 
 
-def _flags(cls: type, defaults: object, group: Group) -> dict[str, Any]:
+def _flags(cls: type, defaults: object, group: Group, note: str = "") -> dict[str, Any]:
     helps = {field.arg_name: field.description or "" for field in docstring_parser.parse_from_object(cls).params}
     types = get_type_hints(cls)
     flags = {}
     for field in fields(cls):
-        default = getattr(defaults, field.name, None) if field.default_factory is MISSING else None
+        default = _show(getattr(defaults, field.name, None)) if field.default_factory is MISSING else ""
         parameter = Parameter(
             help=" ".join(helps.get(field.name, "").split()),
             group=group,
-            show_default=_show(default) or False,
+            show_default=default + note if default else False,
             negative_bool="no-",
             consume_multiple=get_origin(types[field.name]) is tuple,
             json_dict=False,

@@ -14,7 +14,9 @@ from automix.studies.detection.recipe import DetectRecipe, find_detect_recipe
 if TYPE_CHECKING:
     Flags = dict[str, Any]
 else:
-    Flags = flags_of(DetectConfig, DetectRecipe, find_detect_recipe(DetectConfig.recipe), ("data", "settings"))
+    Flags = flags_of(
+        DetectConfig, DetectRecipe, find_detect_recipe(DetectConfig.recipe), leave_out=("data", "settings")
+    )
 
 detect = App(
     name="detect",

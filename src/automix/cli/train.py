@@ -14,7 +14,13 @@ from automix.runs.recipes import Recipe, find_recipe
 if TYPE_CHECKING:
     Flags = dict[str, Any]
 else:
-    Flags = flags_of(TrainConfig, Recipe, find_recipe(TrainConfig.recipe), leave_out=("data", "settings"))
+    Flags = flags_of(
+        TrainConfig,
+        Recipe,
+        find_recipe(TrainConfig.recipe),
+        leave_out=("data", "settings"),
+        leading=("method", "preset", "model", "recipe"),
+    )
 
 
 def train(
@@ -30,6 +36,7 @@ def train(
     For example:
       automix train shapes                            AutoMix on drawn images
       automix train photos/ --epochs 50               photos/<class>/*.jpg
+      automix train photos/ --preset fast             AutoMix at Mixup's cost
       automix train cifar100 --recipe cifar           a recipe of the paper
       automix train --config runs/x/config.yaml --out runs/y     the same again
       automix train --resume --out runs/x             continue a stopped run
