@@ -18,7 +18,6 @@ import automix
 from automix.data import ImageSet, draw_shapes
 from automix.data.image_files import ImageFiles
 from automix.data.shapes import CLASSES
-from automix.deploy import image_files
 from automix.deploy.image_files import list_images, read_square
 from automix.deploy.predict import predict, predict_files
 from automix.runs.classifier import Card, save_classifier
@@ -239,8 +238,10 @@ def test_thin_images_are_read_as_in_testing(tmp_path: Path, shape: tuple[int, in
 def test_only_regular_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
-    monkeypatch.setattr(image_files, "decode", lambda path: pytest.fail(f"{path} was opened"))
-    paths = [tmp_path / "pipe.png", Path("/dev/zero"), tmp_path / "loop.png", tmp_path]
+    (tmp_path / "in").mkdir()
+    os.mkfifo(tmp_path / "in" / "pipe.png")
+    monkeypatch.setattr(Image, "open", lambda path: pytest.fail(f"{path} was opened"))
+    paths = [tmp_path / "pipe.png", Path("/dev/zero"), tmp_path / "loop.png", tmp_path / "in"]
     errors = [prediction.error for prediction in predict_files(classifier(), card_for(5), paths)]
     expected = ["not a regular file"] * 2 + ["Too many levels of symbolic links", "no images in this folder"]
     assert errors == expected

@@ -1,7 +1,5 @@
 """Image files named by a user: find them in folders, and read them the way test images are read."""
 
-import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from automix.core.errors import AutomixError, one_line
 from automix.data.decode import decode
-from automix.data.folders import EXTENSIONS
+from automix.data.folders import EXTENSIONS, walk_once
 from automix.data.image_set import resize_and_crop
 
 
@@ -59,11 +57,8 @@ def read_square(path: Path, size: int, crop: float = 1.0) -> Tensor:
 
 def read_pixels(path: Path, size: int, crop: float) -> Tensor:
     """`read_square` without its error handling: a damaged file makes Pillow raise almost anything."""
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
+    if path.is_dir():
         raise AutomixError("no images in this folder")
-    if not stat.S_ISREG(mode):  # opening a named pipe would wait for its writer, reading a device might never end
-        raise AutomixError("not a regular file")
     image = decode(path)
     return torch.from_numpy(np.array(resize_and_crop(image, image.size, size, crop))).permute(2, 0, 1)
 
@@ -74,15 +69,8 @@ def reason(error: Exception) -> str:
 
 
 def _images_below(folder: Path) -> Iterator[Path]:
-    visited: set[tuple[int, int]] = set()  # by device and inode: links may form a loop
-    for current, folders, files in os.walk(folder, followlinks=True):
-        status = os.stat(current)
-        if (status.st_dev, status.st_ino) in visited:
-            folders.clear()
-            continue
-        visited.add((status.st_dev, status.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in files:
-            path = Path(current, name)
-            if not name.startswith(".") and name.lower().endswith(EXTENSIONS) and path.is_file():
-                yield path
+    for current, names in walk_once(str(folder)) if folder.is_dir() else ():
+        is_hidden = any(part.startswith(".") for part in Path(current).relative_to(folder).parts)
+        for name in names:
+            if not is_hidden and not name.startswith(".") and name.lower().endswith(EXTENSIONS):
+                yield Path(current, name)
