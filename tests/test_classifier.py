@@ -155,18 +155,18 @@ def changed(**changes: Any) -> str:
     ("card", "message"),
     [
         (None, "x: no card of automix in it"),
-        ("{", "x: the card is not JSON with a format: accepted is format '1'"),
-        ("[]", "x: the card is not JSON with a format"),
-        ('{"model": "resnet18"}', "x: the card is not JSON with a format"),
-        ('{"format": "1", "model": "resnet18"}', "x: the card cannot be used .*missing.*'classes'"),
-        (changed(crop="all"), "x: the card cannot be used .*str"),
-        (changed(format="2"), "x: the card has format '2', of a newer automix: accepted is '1'"),
-        (changed(classes=[]), r"x: classes=\(\): accepted"),
-        (changed(model="resnet81"), "x: model 'resnet81' cannot be built .*is unknown"),
+        ("{", "x: .*JSON with format '1'"),
+        ("[]", "x: .*JSON with format"),
+        ('{"model": "resnet18"}', "x: .*JSON with format"),
+        ('{"format": "1", "model": "resnet18"}', "x: model_options is missing"),
+        (changed(crop="all"), "x: crop must be a number"),
+        (changed(format="2"), "x: .*format '1'.*'2'"),
+        (changed(classes=[]), "x: classes must have one"),
+        (changed(model="resnet81"), "x: model 'resnet81' cannot be built"),
         (changed(model_options={"color": 1}), "x: model 'resnet18' cannot be built .*color"),
-        (changed(model_options=[1]), r"x: model_options=\(1,\): accepted is a dictionary"),
-        (changed(classes="ab"), "x: classes='ab': accepted is a tuple"),
-        (changed(model=None), "x: model None cannot be built"),
+        (changed(model_options=[1]), "x: model_options must be NAME: VALUE"),
+        (changed(classes="ab"), "x: classes must be a list"),
+        (changed(model=None), "x: model must be a string"),
         (changed(classes=["a", "b"]), r"do not fit the model: fc.weight has shape \(4, 64\), in the model \(2, 64\)"),
         (changed(model="resnet10t"), "do not fit the model: "),
         (changed(model="resnet34"), "do not fit the model: layer1.2.conv1.weight is missing"),
@@ -204,20 +204,20 @@ def test_files_that_are_no_safetensors_are_refused(tmp_path: Path, content: byte
 def test_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="none: no such file or folder"):
         load_classifier(tmp_path / "none")
-    with pytest.raises(ValueError, match="which='first': accepted are 'last' and 'best'"):
+    with pytest.raises(ValueError, match="which must be one of last, best"):
         load_classifier(tmp_path, which="first")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"classes": ()}, "classes="),
-        ({"image_size": 0}, "image_size=0: accepted is a number of pixels >= 1"),
-        ({"train_size": 1.5}, "train_size=1.5: accepted"),
-        ({"crop": 0.0}, "crop.*> 0 and <= 1"),
-        ({"crop": 1.1}, "crop=1.1: accepted"),
-        ({"mean": (0.5, 0.5)}, "mean=.*accepted are three numbers each"),
-        ({"std": (0.5, 0.0, 1.0)}, "std=.*those of std > 0"),
+        ({"classes": ()}, "classes must have one"),
+        ({"image_size": 0}, "image_size.*>= 1"),
+        ({"train_size": 1.5}, "train_size.*integer"),
+        ({"crop": 0.0}, r"crop.*\(0, 1\]"),
+        ({"crop": 1.1}, r"crop.*\(0, 1\]"),
+        ({"mean": (0.5, 0.5)}, "mean"),
+        ({"std": (0.5, 0.0, 1.0)}, "std.*> 0"),
     ],
 )
 def test_wrong_fields_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -228,6 +228,6 @@ def test_wrong_fields_are_refused(changes: dict[str, Any], message: str) -> None
 
 def test_values_that_json_lacks_are_refused_by_name(tmp_path: Path) -> None:
     card = narrow_card(model_options={"act_layer": nn.GELU})
-    with pytest.raises(ValueError, match=r"model_options cannot be written as JSON \(.*type.*\): accepted are plain"):
+    with pytest.raises(ValueError, match=r"model_options .*JSON"):
         save_classifier(tmp_path / "x", narrow_resnet(), card)
     assert not list(tmp_path.iterdir())

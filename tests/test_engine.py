@@ -138,11 +138,11 @@ def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     path, _, _ = saved(tmp_path, {})
     content = path.read_bytes()
     change_header(path, format=2)
-    with pytest.raises(ValueError, match="format 2 is newer than this automix"):
+    with pytest.raises(ValueError, match="format 2 is newer"):
         load(path)
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(
-        ValueError, match=r"checkpoint\.safetensors: not a safetensors file, or damaged .*, and no checkpoint-previous"
+        ValueError, match=r"checkpoint\.safetensors: not a safetensors file, or damaged .*no checkpoint-previous"
     ):
         load(path)
     save_file({"x": torch.zeros(1)}, path)

@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_costs_one_save(photos: Path, tmp_path: Path, recor
         path, previous = config.folder / CHECKPOINT, config.folder / PREVIOUS
         path.write_bytes(damage(path.read_bytes()))
         before = {file: file.read_bytes() for file in (path, previous)}
-        with pytest.warns(UserWarning, match=r"damaged.*; going on from checkpoint-previous.safetensors, .* step 4$"):
+        with pytest.warns(UserWarning, match=r"damaged.*; resuming from checkpoint-previous.safetensors, .* step 4$"):
             assert read_checkpoint(path).facts["step"] == 4
         assert {file: file.read_bytes() for file in before} == before, "reading has changed something"
         with pytest.warns(UserWarning, match=rf"^checkpoint {path}: "):

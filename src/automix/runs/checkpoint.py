@@ -1,6 +1,7 @@
-"""Everything a run needs to go on, in one safetensors file: never a pickle, written atomically, with a checksum.
+"""Checkpoints: all that a run needs to resume, in one safetensors file, written atomically and with a checksum.
 
-Tensors are tensors of the file; the rest (step, counters, options of the optimizer) is JSON in its metadata.
+Tensors are tensors of the file; the rest (step, counters, options of the optimizer) is JSON in its metadata. There is
+no pickle in it.
 
 NAME.safetensors            the latest
 NAME-previous.safetensors   the one before it, used where the latest is damaged
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from automix.core.distributed import rank_and_world
+from automix.core.errors import AutomixError, one_line
 from automix.core.tensor_files import DamagedError, is_whole, misfit, read_tensors, write_tensors
 from automix.tasks.task import Task
 
@@ -27,7 +29,14 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds: `facts` are those of `save_checkpoint`."""
+    """The content of a checkpoint's file.
+
+    Attributes:
+        path: The file.
+        facts: Those of `save_checkpoint`.
+        environment: What must be the same for a resumed run to repeat every bit: versions, device, threads.
+        state: State dicts of the task, the optimizer and the gradient scaler.
+    """
 
     path: Path
     facts: dict[str, Any]
@@ -43,12 +52,21 @@ def save_checkpoint(
     facts: dict[str, Any],
     precision: str = "float32",
 ) -> None:
-    """`facts` are JSON values that come back from `load_checkpoint`: the step, the best accuracy, the configuration."""
+    """Write a checkpoint; the one that was there becomes the previous one.
+
+    Args:
+        path: The file.
+        task: The task, or any module.
+        optimizer: Its optimizer.
+        scaler: The gradient scaler, which may be disabled.
+        facts: JSON values that come back from `load_checkpoint`: the step, the best accuracy.
+        precision: Precision of the forward pass, part of the environment.
+    """
     tensors: dict[str, Tensor] = {}
     state = {"task": task.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
     tree = _take_tensors(state, "", tensors)
     header = {"format": FORMAT, "environment": environment(task, precision), "facts": facts, "tree": tree}
-    # What takes the place of a good checkpoint must be a good one: a damaged file may not push it out.
+    # A damaged file must not take the place of a good previous one.
     keep = previous_path(path) if is_whole(path) else damaged_path(path)
     write_tensors(path, tensors, {"automix": json.dumps(header)}, keep=keep)
 
@@ -66,14 +84,35 @@ def damaged_path(path: Path) -> Path:
 def load_checkpoint(
     path: Path, task: Task, optimizer: Optimizer, scaler: torch.amp.GradScaler, precision: str = "float32"
 ) -> dict[str, Any]:
-    """Put the saved state into `task`, `optimizer` and `scaler`, and return the facts."""
+    """Read a checkpoint and restore its state.
+
+    Args:
+        path: The file.
+        task: The task, or any module, of the same architecture.
+        optimizer: Its optimizer.
+        scaler: The gradient scaler.
+        precision: Precision of the forward pass.
+
+    Returns:
+        The facts that were saved.
+    """
     saved = read_checkpoint(path)
     restore(saved, task, optimizer, scaler, precision)
     return saved.facts
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint at `path`, or with a word the one before it, where the latest is damaged."""
+    """Read a checkpoint, or the previous one with a warning if the latest is damaged.
+
+    Args:
+        path: The file of the latest checkpoint.
+
+    Returns:
+        Its content.
+
+    Raises:
+        AutomixError: There is none that can be read.
+    """
     previous = previous_path(path)
     if not path.exists() and previous.exists():
         return _read(previous)
@@ -81,46 +120,65 @@ def read_checkpoint(path: Path) -> Checkpoint:
         return _read(path)
     except DamagedError as error:
         if not previous.exists():
-            raise ValueError(
-                f"{error}, and no {previous.name} beside it; accepted is --overwrite, to begin anew"
-            ) from None
+            raise AutomixError(f"{error}, and there is no {previous.name}; start anew with --overwrite") from None
         try:
             saved = _read(previous)
         except DamagedError as other:
-            raise ValueError(f"{error}, and so is {other}; accepted is --overwrite, to begin anew") from None
-        _say(f"{error}; going on from {previous.name}, saved after step {saved.facts.get('step')}")
+            raise AutomixError(f"{error}, and so is {other}; start anew with --overwrite") from None
+        _warn(f"{error}; resuming from {previous.name}, saved after step {saved.facts.get('step')}")
         return saved
 
 
 def restore(
     saved: Checkpoint, task: Task, optimizer: Optimizer, scaler: torch.amp.GradScaler, precision: str = "float32"
 ) -> None:
-    """Put the saved state into `task`, `optimizer` and `scaler`; say so where it will not go on bit for bit."""
+    """Restore a saved state; warn if the run will not continue bit for bit.
+
+    Args:
+        saved: The checkpoint.
+        task: The task, of the same architecture.
+        optimizer: Its optimizer.
+        scaler: The gradient scaler.
+        precision: Precision of the forward pass.
+    """
     here, there = environment(task, precision), saved.environment
     if changed := [name for name in here if here[name] != there.get(name, here[name])]:
         values = ", ".join(f"{name} {there[name]} -> {here[name]}" for name in changed)
-        _say(f"resumed under other conditions ({values}): right, but not bit for bit the same")
+        _warn(f"resumed under other conditions ({values}): right, but not bit for bit the same")
     restore_task(saved, task)
     options = saved.state["optimizer"]
     options["state"] = {int(number): values for number, values in options["state"].items()}
     try:
         optimizer.load_state_dict(options)
     except ValueError as error:
-        raise ValueError(f"checkpoint {saved.path}: does not fit the optimizer ({error})") from None
+        raise AutomixError(f"{saved.path}: does not fit the optimizer ({one_line(error)})") from None
     _restore_memory_format(optimizer)
     if saved.state["scaler"]:
         scaler.load_state_dict(saved.state["scaler"])
 
 
 def restore_task(saved: Checkpoint, task: Task) -> None:
-    """The task's part alone, for looking at what it has learned."""
+    """Restore the task alone, to look at what it has learned.
+
+    Args:
+        saved: The checkpoint.
+        task: The task, of the same architecture.
+    """
     state = saved.state["task"]
     _check_fit(saved.path, state, task)
     task.load_state_dict(state)
 
 
 def environment(task: nn.Module | None = None, precision: str = "float32") -> dict[str, Any]:
-    """What must be the same for a resumed run to repeat every bit."""
+    """Describe what must be the same for a resumed run to repeat every bit.
+
+    Args:
+        task: The task, whose device counts.
+        precision: Precision of the forward pass.
+
+    Returns:
+        Values by name.
+    """
     return {
         "torch": torch.__version__,
         "machine": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
@@ -138,8 +196,8 @@ def _device_kind(task: nn.Module | None) -> str:
     return torch.cuda.get_device_name(weight.device) if weight.is_cuda else weight.device.type
 
 
-def _say(message: str) -> None:
-    """Once for a run, not once for each of its processes."""
+def _warn(message: str) -> None:
+    """Warn once for a run, not once for each of its processes."""
     if rank_and_world()[0] == 0:
         warnings.warn(message, stacklevel=3)
 
@@ -148,34 +206,31 @@ def _read(path: Path) -> Checkpoint:
     try:
         tensors, metadata = read_tensors(path)
     except OSError as error:
-        raise ValueError(f"checkpoint {path}: cannot be read ({error.strerror})") from None
-    except DamagedError as error:
-        raise DamagedError(f"checkpoint {error}") from None
+        raise AutomixError(f"{path}: cannot be read ({error.strerror})") from None
     if "automix" not in metadata:
-        raise ValueError(f"checkpoint {path}: was not written by automix")
+        raise AutomixError(f"{path}: was not written by automix")
     try:
         header = json.loads(metadata["automix"])
         if header["format"] > FORMAT:
-            newer = f"format {header['format']} is newer than this automix, which reads {FORMAT}"
-            raise ValueError(f"checkpoint {path}: {newer}")
+            raise AutomixError(f"{path}: format {header['format']} is newer than {FORMAT}, which this automix reads")
         names = set(_names(header["tree"]))
         if odd := sorted(names ^ tensors.keys()):
-            what = "is missing" if odd[0] in names else "is in it, but nobody knows what for"
-            raise ValueError(f"checkpoint {path}: {odd[0]} {what}")
+            what = "is missing" if odd[0] in names else "is unknown"
+            raise AutomixError(f"{path}: {odd[0]} {what}")
         state = _put_tensors(header["tree"], tensors)
         return Checkpoint(path, header["facts"], header["environment"], state)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"checkpoint {path}: its description cannot be understood ({reason})") from None
+        raise AutomixError(f"{path}: its description cannot be read ({reason})") from None
 
 
 def _check_fit(path: Path, state: dict[str, Any], task: Task) -> None:
     if wrong := misfit(state, task.state_dict(), "network"):
-        raise ValueError(f"checkpoint {path}: does not fit the network: {wrong}")
+        raise AutomixError(f"{path}: does not fit the network: {wrong}")
 
 
 def _names(tree: Any) -> list[str]:
-    """The names of all tensors that `tree` speaks of."""
+    """The names of all tensors in `tree`."""
     if isinstance(tree, dict):
         if tree.keys() == {"tensor"}:
             return [tree["tensor"]]

@@ -3,21 +3,22 @@
     save_classifier(Path("cats.safetensors"), model, card)
     model, card = read_classifier(Path("cats.safetensors"))
 
-The names of the weights are those of ``model.state_dict()``, so that ``safetensors.torch.load_file`` is enough for
-whoever has the model already. Nothing in the file is executed when it is loaded, unlike a pickle, and a checksum in it
-tells whether it is damaged (tensors.py).
+The names of the weights are those of ``model.state_dict()``: if you have the model already, load them with
+``safetensors.torch.load_file``. Nothing in the file is executed when it is loaded, unlike a pickle, and a checksum in
+it tells whether it is damaged.
 """
 
-import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from automix.core.errors import one_line
+from automix.core.config import config_dataclass
+from automix.core.errors import AutomixError, one_line
 from automix.core.tensor_files import misfit, read_tensors, write_tensors
 from automix.networks.create import create_model
 
@@ -27,63 +28,79 @@ FORMAT = "1"  # raised when older versions of automix could no longer make sense
 _WEIGHTS_FROM_ELSEWHERE = ("pretrained", "checkpoint_path")  # the file has the weights: nothing is to be fetched
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class Card:
-    """What one must know to use the weights."""
+    """What one must know to use a classifier's weights. Wrong values raise an `AutomixError` of one line."""
 
-    model: str  # name for automix.create_model
-    model_options: dict[str, Any]  # further options of create_model, values that JSON has
+    model: str
+    """Name of the network, for `automix.create_model`."""
+    model_options: dict[str, Any]
+    """Further options of `create_model`; values that JSON has."""
     classes: tuple[str, ...]
-    image_size: int  # px, at which the classifier is tested
-    train_size: int  # px, for which the model was built
-    crop: float = 1.0  # the short side is resized to image_size / crop, then the center is cut out
+    """Names of the classes, in the order of the logits."""
+    image_size: Annotated[int, Field(ge=1)]
+    """Side in pixels of the images that are classified."""
+    train_size: Annotated[int, Field(ge=1)]
+    """Side in pixels of the images that the network was trained on."""
+    crop: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The short side of an image is resized to ``image_size / crop``, then the center is cut out."""
     mean: tuple[float, float, float]
+    """Mean of the pixels in [0, 1] by channel."""
     std: tuple[float, float, float]
-    facts: dict[str, Any] = field(default_factory=dict)  # accuracy, epoch, method, data, version: for people
+    """Standard deviation of the pixels by channel, each > 0."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For information: accuracies, epoch, method, data, version."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.classes, tuple) or not self.classes:
-            raise ValueError(f"classes={self.classes!r}: accepted is a tuple of one name or more")
-        if not isinstance(self.model_options, dict):
-            raise ValueError(f"model_options={self.model_options!r}: accepted is a dictionary")
-        for name, size in (("image_size", self.image_size), ("train_size", self.train_size)):
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name}={size}: accepted is a number of pixels >= 1")
-        if not 0 < self.crop <= 1:
-            raise ValueError(f"crop={self.crop}: accepted is a number > 0 and <= 1")
-        if len(self.mean) != 3 or len(self.std) != 3 or not min(self.std) > 0:
-            raise ValueError(f"mean={self.mean}, std={self.std}: accepted are three numbers each, those of std > 0")
+        if not self.classes:
+            raise AutomixError("classes must have one name or more, got ()")
+        if not min(self.std) > 0:
+            raise AutomixError(f"std must be > 0, got {self.std}")
 
     def to_json(self) -> str:
-        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        for name, value in fields.items():
+        """Write the card as JSON.
+
+        Returns:
+            The text, on one line.
+        """
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name, value in values.items():
             try:
                 json.dumps(value)
             except (TypeError, ValueError) as error:
-                raise ValueError(f"{name} cannot be written as JSON ({error}): accepted are plain values") from None
-        return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False)
+                raise AutomixError(f"{name} must have values that JSON has ({one_line(error)})") from None
+        return json.dumps({"format": FORMAT, **values}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Card":
-        """The card that `to_json` wrote. Lists among the model's options come back as tuples, as timm has them."""
+        """Read a card that `to_json` wrote.
+
+        Args:
+            text: The JSON. Fields that this version does not know are ignored.
+
+        Returns:
+            The card. Lists among the model's options come back as tuples, as timm has them.
+        """
         try:
             values = json.loads(text)
             written_as = values["format"]
         except (ValueError, TypeError, KeyError):
-            raise ValueError(f"the card is not JSON with a format: accepted is format {FORMAT!r}") from None
+            raise AutomixError(f"the card must be JSON with format {FORMAT!r}") from None
         if written_as != FORMAT:
-            raise ValueError(f"the card has format {written_as!r}, of a newer automix: accepted is {FORMAT!r}")
-        known = {item.name: values[item.name] for item in dataclasses.fields(cls) if item.name in values}
+            raise AutomixError(f"the card must have format {FORMAT!r}, got {written_as!r} of a newer automix")
+        known = {item.name: values[item.name] for item in fields(cls) if item.name in values}
         for name in {"model_options", "classes", "mean", "std"} & known.keys():
             known[name] = _tuples(known[name])
-        try:
-            return cls(**known)
-        except TypeError as error:  # a field is missing, or text where a number should be
-            raise ValueError(f"the card cannot be used ({one_line(error)})") from None
+        return cls(**known)
 
 
 class WithNormalization(nn.Module):
-    """`model` and the card's normalization before it: takes pixels in [0, 1], gives logits."""
+    """A classifier with its normalization inside: it takes pixels in [0, 1] and returns logits.
+
+    Args:
+        model: The classifier, which takes normalized images.
+        card: Has the mean and the standard deviation.
+    """
 
     mean: Tensor
     std: Tensor
@@ -96,15 +113,36 @@ class WithNormalization(nn.Module):
         self.register_buffer("std", torch.tensor(card.std).view(3, 1, 1).to(weight))
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """What `model` is given for images (N, 3, H, W) in [0, 1]."""
+        """Normalize images.
+
+        Args:
+            pixels: Images in [0, 1], ``(N, 3, H, W)``.
+
+        Returns:
+            What `model` takes.
+        """
         return (pixels - self.mean) / self.std
 
     def forward(self, pixels: Tensor) -> Tensor:
+        """Classify images.
+
+        Args:
+            pixels: Images in [0, 1], ``(N, 3, H, W)``.
+
+        Returns:
+            Logits, ``(N, num_classes)``.
+        """
         return self.model(self.normalize(pixels))
 
 
 def save_classifier(path: Path, model: nn.Module, card: Card) -> None:
-    """Write the weights of `model` and its `card` to `path`; a file that is there stays until the new one is whole."""
+    """Write a classifier to a file, atomically: an earlier file stays until the new one is whole.
+
+    Args:
+        path: The file.
+        model: The classifier, which takes normalized images.
+        card: What one must know to use it.
+    """
     metadata = {CARD: card.to_json()}
     # safetensors refuses tensors that share memory (tied weights) or have another layout (channels last).
     weights = {
@@ -125,14 +163,14 @@ def read_classifier(path: Path) -> tuple[nn.Module, Card]:
     """
     weights, metadata = read_tensors(path)
     if CARD not in metadata:
-        raise ValueError(f"{path}: no card of automix in it; accepted are files that automix has saved")
+        raise AutomixError(f"{path}: no card of automix in it; give a file that automix saved")
     try:
         card = Card.from_json(metadata[CARD])
         model = _build(card)
         if wrong := misfit(weights, model.state_dict(), "model"):
-            raise ValueError(f"the weights do not fit the model: {wrong}")
+            raise AutomixError(f"the weights do not fit the model: {wrong}")
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise AutomixError(f"{path}: {error}") from None
     model.load_state_dict(weights)
     return model.eval(), card
 
@@ -140,10 +178,10 @@ def read_classifier(path: Path) -> tuple[nn.Module, Card]:
 def _build(card: Card) -> nn.Module:
     options = {name: value for name, value in card.model_options.items() if name not in _WEIGHTS_FROM_ELSEWHERE}
     try:
-        with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten: nobody's numbers are to change
+        with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
             return create_model(card.model, num_classes=len(card.classes), image_size=card.train_size, **options)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"model {card.model!r} cannot be built ({one_line(error)})") from None
+        raise AutomixError(f"model {card.model!r} cannot be built ({one_line(error)})") from None
 
 
 def _tuples(value: Any) -> Any:

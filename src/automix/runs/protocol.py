@@ -1,9 +1,9 @@
-"""The paper's protocol for a result: what one run counts for, and what several runs say together.
+"""The paper's protocol: the result of one run, and of several that differ in the seed.
 
-One trial counts with the median of the top-1 test accuracies of its last ten epochs, in percent. A result is the mean
-of these medians over trials that differ in nothing but the seed (the paper has three), and their standard deviation,
-with n - 1 in the denominator. The accuracy is that of the classifier which the run deploys: the teacher's where there
-is one. No weights are chosen by it: a best epoch chosen on test data is no result.
+A trial's result is the median of the top-1 test accuracies of its last ten epochs, in percent. What is reported is the
+mean of these medians over trials that differ in the seed alone (the paper has three), with their standard deviation
+(n - 1 in the denominator). The accuracy is that of the deployed network: the teacher's if there is one. A best epoch
+chosen on test data is no result.
 """
 
 import statistics
@@ -21,7 +21,14 @@ LAST = 10  # epochs
 
 
 def protocol(runs: Sequence[Path]) -> "Trials":
-    """The result of finished runs' folders; as text "76.02 +- 0.13 (3 trials, median of the last 10 epochs)"."""
+    """Compute the result of finished runs, as the paper does.
+
+    Args:
+        runs: Folders of runs that differ in the seed alone.
+
+    Returns:
+        Mean and deviation; as text "76.02 +- 0.13 (3 trials, median of the last 10 epochs)".
+    """
     if not runs:
         raise AutomixError("runs must be one folder or more, got none")
     configs = [RunFolder(run).read_values() for run in runs]
@@ -31,9 +38,14 @@ def protocol(runs: Sequence[Path]) -> "Trials":
 
 
 def median_of_last(top1: Mapping[int, float], count: int = LAST) -> tuple[float, int]:
-    """The median of the accuracies of the last `count` epochs, and how many of these epochs have one.
+    """Compute the median of the accuracies of the last epochs.
 
-    `top1` by epoch; the last one is there, others may be missing where a run was not evaluated after every epoch.
+    Args:
+        top1: Accuracies by epoch; the last epoch is there, others may be missing if a run was not evaluated after each.
+        count: How many epochs at the end are looked at.
+
+    Returns:
+        The median, and how many of these epochs have an accuracy.
     """
     if not top1:
         raise AutomixError("top1 must have one epoch or more, got none")
@@ -43,7 +55,15 @@ def median_of_last(top1: Mapping[int, float], count: int = LAST) -> tuple[float,
 
 
 def over_trials(values: Sequence[float], epochs: int = LAST) -> "Trials":
-    """Mean and standard deviation (n - 1) of one number per trial; a single trial has no deviation."""
+    """Put trials together.
+
+    Args:
+        values: One number per trial.
+        epochs: How many epochs are in the median of each trial.
+
+    Returns:
+        Mean and standard deviation (n - 1); a single trial has no deviation.
+    """
     if not values:
         raise AutomixError("values must be one trial or more, got none")
     std = statistics.stdev(values) if len(values) > 1 else None
@@ -52,7 +72,14 @@ def over_trials(values: Sequence[float], epochs: int = LAST) -> "Trials":
 
 @dataclass(frozen=True)
 class Trials:
-    """What trials say together, in percent; `epochs` of the last ten are in each trial's median."""
+    """The result of several trials, in percent.
+
+    Attributes:
+        mean: Mean over the trials.
+        std: Standard deviation (n - 1); None for a single trial.
+        count: Number of trials.
+        epochs: How many of the last ten epochs are in each trial's median.
+    """
 
     mean: float
     std: float | None
@@ -67,7 +94,12 @@ class Trials:
 
 
 def check_same(runs: Sequence[Path], configs: Sequence[dict[str, Any]]) -> None:
-    """Raise a ValueError of one line unless the runs' settings differ in the seed, and in nothing that decides."""
+    """Refuse runs that differ in more than the seed, or not in the seed.
+
+    Args:
+        runs: The run folders.
+        configs: The settings of each, by name.
+    """
     seeds: dict[Any, Path] = {}
     for run, config in zip(runs, configs, strict=True):
         for name in sorted({*configs[0], *config} - TRIALS_DIFFER_IN):
@@ -82,7 +114,7 @@ def check_same(runs: Sequence[Path], configs: Sequence[dict[str, Any]]) -> None:
 
 
 def _top1_by_epoch(run: Path, config: dict[str, Any]) -> dict[int, float]:
-    """The deployed classifier's accuracies of a run that is done."""
+    """The deployed network's accuracies of a finished run."""
     folder = RunFolder(run)
     if not folder.metrics.is_file():
         raise AutomixError(f"{run}: no {folder.metrics.name} in it; give the folder of a finished run")

@@ -1,4 +1,4 @@
-"""Accuracy on the test set, of the student and, where there is one, of the teacher."""
+"""Accuracy on the test set of the student and of the teacher, if there is one."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,18 @@ from automix.training.hardware import Precision, autocast
 def measure_accuracy(
     task: Task, batches: Iterator[tuple[Tensor, Tensor]], device: torch.device, precision: Precision, world: World
 ) -> dict[str, float]:
-    """Percent top-1 and top-5 by network; every process counts its share of the test set."""
+    """Measure top-1 and top-5 accuracy of each network; every process evaluates its share of the test set.
+
+    Args:
+        task: The task; in training mode again afterwards.
+        batches: Test images and labels of this process.
+        device: Where the task is.
+        precision: Precision of the forward pass.
+        world: The processes that evaluate together.
+
+    Returns:
+        Percentages ``student_top1``, ``student_top5`` and, with a teacher, ``teacher_top1``, ``teacher_top5``.
+    """
     networks: dict[str, nn.Module] = {"student": task.student}
     if task.teacher is not None:
         networks["teacher"] = task.teacher

@@ -1,4 +1,4 @@
-"""What a person sees: a live bar on a terminal, plain lines elsewhere, nothing for a library call."""
+"""Displays of the progress: a live bar on a terminal, plain lines elsewhere, nothing for calls from Python."""
 
 import sys
 import time
@@ -18,7 +18,11 @@ LISTED = 20  # of the files that were left out
 
 
 def choose_display() -> Display:
-    """A bar if the output is a terminal, else lines."""
+    """Choose the display of the command line.
+
+    Returns:
+        A bar if the output is a terminal, lines otherwise.
+    """
     return Bar(Console(highlight=False)) if sys.stdout.isatty() else Lines(Console(soft_wrap=True, highlight=False))
 
 
@@ -58,29 +62,25 @@ def time_left(seconds: float, done: int, left: int) -> timedelta:
     return timedelta(seconds=round(seconds / done * left))
 
 
-class Silent:
-    """Shows nothing."""
-
-    def reading(self, done: int, total: int) -> None: ...
-    def begin(self, run: Run) -> None: ...
-    def step(self, run: Run, metrics: dict[str, float]) -> None: ...
-    def epoch(self, run: Run, record: dict[str, Any]) -> None: ...
-    def warn(self, message: str) -> None: ...
-    def end(self, run: Run, summary: dict[str, Any]) -> None: ...
-    def close(self) -> None: ...
+class Silent(Display):
+    """Shows nothing, for calls from Python."""
 
 
-class Lines(Silent):
-    """A line at the beginning, one for each epoch, a table at the end."""
+class Lines(Display):
+    """Prints a line at the start, one for each epoch, and a table at the end.
+
+    Args:
+        console: Where to print.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.first_step = 0
-        self.spoke = time.monotonic()
+        self.last_line = time.monotonic()
 
     def reading(self, done: int, total: int) -> None:
-        if time.monotonic() - self.spoke > SECONDS_BETWEEN_LINES:
-            self.spoke = time.monotonic()
+        if time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
+            self.last_line = time.monotonic()
             self.console.print(f"looking for bad files: {done} of {total} images")
 
     def begin(self, run: Run) -> None:
@@ -109,7 +109,11 @@ class Lines(Silent):
 
 
 class Bar(Lines):
-    """The same lines above a live bar with the step's loss terms, learning rate, images/s and time left."""
+    """Prints the same lines above a live bar with loss terms, learning rate, images/s and time left.
+
+    Args:
+        console: Where to print.
+    """
 
     def begin(self, run: Run) -> None:
         super().begin(run)
@@ -135,7 +139,7 @@ class Bar(Lines):
 
 
 def describe(run: Run) -> str:
-    """What is about to be trained, in two lines."""
+    """Describe a run in two lines."""
     data, config = run.data, run.config
     millions = sum(parameter.numel() for parameter in run.task.student.parameters()) / 1e6
     where = f"{run.device.type}, {run.precision}" + (f", {run.world.size} processes" if run.world.size > 1 else "")
@@ -148,7 +152,7 @@ def describe(run: Run) -> str:
 
 
 def list_skipped(run: Run) -> list[str]:
-    """What was left out, and of what: the accuracies are those on the files that could be read."""
+    """List the bad files that were left out; the accuracies are those on the other files."""
     files = run.data.skipped or ()
     if not files:
         return []
@@ -160,7 +164,7 @@ def list_skipped(run: Run) -> list[str]:
 
 
 def summary_table(run: Run, summary: dict[str, Any]) -> Table:
-    """Accuracies by network, what the paper would report, and where things are."""
+    """Make a table of accuracies by network, with the paper's median over the last epochs."""
     table = Table(show_header=True, header_style="bold", title_justify="left")
     for column in ("test accuracy", "top-1 %", "top-5 %"):
         table.add_column(column, justify="left" if column == "test accuracy" else "right")

@@ -1,4 +1,4 @@
-"""One process or many: what a run asks of torch.distributed. Without torchrun everything here is the identity."""
+"""One process or many. Without torchrun, all of this does nothing."""
 
 import os
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-# A process that is killed closes its connections, and the others hear of it at once. This is for one that hangs, or
-# whose machine is gone: longer than the leading process ever lets the others wait while it draws and saves.
+# For a process that hangs, or whose machine is gone: longer than the main process ever draws and saves while the others
+# wait. The end of a process that is killed is noticed at once, since its connections are closed.
 TIMEOUT = timedelta(minutes=10)
 
 _LOST_CONNECTION = ("connection closed", "connection reset", "broken pipe", "timed out", "gloo", "nccl")
@@ -24,7 +24,13 @@ class ProcessLostError(ConnectionError):
 
 @dataclass(frozen=True)
 class World:
-    """This process's place: process `rank` of `size`, number `local_rank` on its machine."""
+    """The processes that train together, and the place of this one among them.
+
+    Attributes:
+        rank: Number of this process.
+        size: Number of processes.
+        local_rank: Number of this process on its machine.
+    """
 
     rank: int = 0
     size: int = 1
@@ -36,28 +42,58 @@ class World:
         return self.rank == 0
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean over all processes; NaN anywhere is NaN everywhere."""
+        """Average over all processes.
+
+        Args:
+            values: The values of this process; overwritten.
+
+        Returns:
+            The mean; NaN anywhere is NaN everywhere.
+        """
         return self.total(values) / self.size
 
     def total(self, values: Tensor) -> Tensor:
+        """Sum over all processes.
+
+        Args:
+            values: The values of this process; overwritten.
+
+        Returns:
+            The sum.
+        """
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def share_buffers(self, module: nn.Module) -> None:
-        """Give every process the running statistics of the first, so that all evaluate the same network."""
+        """Copy the buffers of the main process to all others, so that all evaluate the same network.
+
+        Args:
+            module: The module.
+        """
         if self.size > 1:
             for buffer in module.buffers():
                 dist.broadcast(buffer, 0)
 
     def wait(self) -> None:
+        """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
 
 
 @contextmanager
 def process_group(device: str) -> Iterator[World]:
-    """Join the other processes that torchrun started, if it did."""
+    """Join the other processes that torchrun started, if it did.
+
+    Args:
+        device: The `device` setting, which decides the backend.
+
+    Yields:
+        The processes that train together.
+
+    Raises:
+        ProcessLostError: Another process has ended or does not answer.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World()
         return
@@ -70,7 +106,7 @@ def process_group(device: str) -> Iterator[World]:
             raise
         raise ProcessLostError(
             f"process {world.rank} of {world.size} lost another one ({str(error).splitlines()[0]}); "
-            "the last checkpoint is whole, to go on: the same command with --resume"
+            "the last checkpoint is intact, continue with the same command and --resume"
         ) from error
     finally:
         if dist.is_initialized():

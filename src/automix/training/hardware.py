@@ -1,4 +1,4 @@
-"""Which device, and in which precision its forward pass is fast."""
+"""The device, and the precision in which its forward pass is fast."""
 
 from contextlib import AbstractContextManager
 from typing import Literal
@@ -10,8 +10,16 @@ from automix.core.errors import AutomixError
 Precision = Literal["float32", "bf16", "fp16"]
 
 
-def choose_device(name: str, local: int = 0) -> torch.device:
-    """`name`, or for "auto" the first kind of accelerator there is; process `local` of a machine takes its own."""
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """Choose the device of this process.
+
+    Args:
+        name: A device of torch, or "auto" for the first kind of accelerator there is.
+        local_rank: Number of this process on its machine; with "cuda" and "auto" each takes a GPU of its own.
+
+    Returns:
+        The device, which was tried.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -22,7 +30,7 @@ def choose_device(name: str, local: int = 0) -> torch.device:
     except (RuntimeError, AssertionError, ImportError) as error:  # torch asserts that it was built with CUDA
         reason = str(error).splitlines()[0]
         raise AutomixError(f"device {name!r} is not available ({reason}); use one of {', '.join(_devices())}") from None
-    return torch.device("cuda", local) if name == "cuda" else device
+    return torch.device("cuda", local_rank) if name == "cuda" else device
 
 
 def _devices() -> list[str]:
@@ -30,16 +38,23 @@ def _devices() -> list[str]:
     return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
-def choose_precision(asked: str, wished: bool, device: torch.device) -> Precision:
-    """ "auto": half precision if the recipe wishes so and the device computes it in hardware, else float32.
+def choose_precision(precision: str, mixed_precision: bool, device: torch.device) -> Precision:
+    """Choose the precision of the forward pass.
 
-    A CPU without bf16 instructions is many times slower in bf16 than in float32.
+    Args:
+        precision: "float32", "bf16", "fp16"; or "auto" for 16 bits if the recipe has `mixed_precision` and the device
+            computes them in hardware. A CPU without bf16 instructions is many times slower in bf16 than in float32.
+        mixed_precision: The recipe's setting.
+        device: The device.
+
+    Returns:
+        The precision.
     """
-    if asked == "fp16" and device.type == "cpu":
+    if precision == "fp16" and device.type == "cpu":
         raise AutomixError("precision must be one of auto, float32, bf16 on the CPU; got 'fp16'")
-    if asked != "auto":
-        return asked  # type: ignore[return-value]
-    if not wished:
+    if precision != "auto":
+        return precision  # type: ignore[return-value]
+    if not mixed_precision:
         return "float32"
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
@@ -50,5 +65,6 @@ def choose_precision(asked: str, wished: bool, device: torch.device) -> Precisio
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
+    """Compute in `precision` inside the `with` block."""
     dtype = torch.float16 if precision == "fp16" else torch.bfloat16
     return torch.autocast(device.type, dtype, enabled=precision != "float32")

@@ -1,4 +1,4 @@
-"""A run's task as training left it, for looking at what it does."""
+"""The task of a run as training left it, to look at what it does."""
 
 from pathlib import Path
 
@@ -14,7 +14,14 @@ from automix.training.distributed import World
 
 
 def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
-    """The task, in eval mode, the card of its classifier, and the run's configuration."""
+    """Load the task of a run from its checkpoint; its data and the weights it started from are not needed.
+
+    Args:
+        folder: The run folder.
+
+    Returns:
+        The task in eval mode on the CPU, the card of its classifier, and the settings.
+    """
     config = RunFolder(folder).read_config()
     saved = RunFolder(folder).read_checkpoint()
     card = Card.from_json(saved.facts["card"])
@@ -25,5 +32,13 @@ def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
 
 
 def preview(config: TrainConfig, count: int = 8) -> tuple[Tensor, Tensor]:
-    """Test images of the run's dataset, of as many classes as possible, normalized, and their classes."""
+    """Read some test images of a run's dataset, of as many classes as possible.
+
+    Args:
+        config: The settings of the run.
+        count: Number of images.
+
+    Returns:
+        Normalized images ``(count, 3, H, W)`` and their classes ``(count,)``.
+    """
     return build_data(config, World()).loader.preview(count)

@@ -1,8 +1,8 @@
-"""What a run writes down: metrics.jsonl, TensorBoard, Weights & Biases, pictures, the summary."""
+"""The log of a run: metrics.jsonl, TensorBoard, Weights & Biases, pictures and the summary."""
 
 import json
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from automix.core.files import write_atomically
 from automix.pictures.mask_history import add_to_history
@@ -16,20 +16,69 @@ STEPS_BETWEEN_LINES = 50
 DIAGNOSED_IMAGES = 128  # test images on which masks are measured
 
 
-class Display(Protocol):
-    """What a person sees; see display.py."""
+class Display:
+    """Shows the progress of a run. The methods of this class show nothing: override those that should.
 
-    def reading(self, done: int, total: int) -> None: ...
-    def begin(self, run: Run) -> None: ...
-    def step(self, run: Run, metrics: dict[str, float]) -> None: ...
-    def epoch(self, run: Run, record: dict[str, Any]) -> None: ...
-    def warn(self, message: str) -> None: ...
-    def end(self, run: Run, summary: dict[str, Any]) -> None: ...
-    def close(self) -> None: ...
+    They are called in the main process alone.
+    """
+
+    def reading(self, done: int, total: int) -> None:
+        """Show how far the search for bad files is.
+
+        Args:
+            done: Images checked.
+            total: All images.
+        """
+
+    def begin(self, run: Run) -> None:
+        """Show what is about to be trained.
+
+        Args:
+            run: The run, at its first step or resumed.
+        """
+
+    def step(self, run: Run, metrics: dict[str, float]) -> None:
+        """Show a training step.
+
+        Args:
+            run: The run, after the step.
+            metrics: The numbers of the step, by name.
+        """
+
+    def epoch(self, run: Run, record: dict[str, Any]) -> None:
+        """Show an epoch.
+
+        Args:
+            run: The run, after the epoch.
+            record: The means of its steps, and the accuracies if it was evaluated.
+        """
+
+    def warn(self, message: str) -> None:
+        """Show a warning.
+
+        Args:
+            message: One line.
+        """
+
+    def end(self, run: Run, summary: dict[str, Any]) -> None:
+        """Show the result.
+
+        Args:
+            run: The finished run.
+            summary: As in summary.json.
+        """
+
+    def close(self) -> None:
+        """Restore the terminal, however the run ended."""
 
 
 class RunLog:
-    """Writes the numbers of the leading process; the others' logs do nothing."""
+    """Logs what a run does. In all but the main process it does nothing.
+
+    Args:
+        run: The run, at its first step or resumed.
+        display: Shows what is logged.
+    """
 
     def __init__(self, run: Run, display: Display) -> None:
         self.active = run.world.is_main_process
@@ -51,7 +100,12 @@ class RunLog:
         display.begin(run)
 
     def step(self, run: Run, metrics: dict[str, float]) -> None:
-        """The numbers of a step: shown always, written every so many steps, averaged over the epoch."""
+        """Log a step: shown always, written every 50 steps, averaged over the epoch.
+
+        Args:
+            run: The run, after the step.
+            metrics: The numbers of the step, by name.
+        """
         if not self.active:
             return
         for name, value in metrics.items():
@@ -63,10 +117,16 @@ class RunLog:
             self._write(run, {"kind": "step", "lr": learning_rate(run), **metrics})
 
     def epoch(self, run: Run, epoch: int, accuracy: dict[str, float]) -> None:
-        """The means of an epoch's steps since it began (or since the run was resumed), and the test accuracy."""
+        """Log an epoch: the means of its steps (of those since the run was resumed), and the test accuracy.
+
+        Args:
+            run: The run, after the epoch.
+            epoch: Epochs done.
+            accuracy: Accuracies in percent by name; empty if the epoch was not evaluated.
+        """
         if not self.active:
             return
-        # each over the steps that have it: what is only there while images are mixed may end within an epoch
+        # each over the steps that have it: metrics of mixed images may end within an epoch
         means = {name: sum(values) / len(values) for name, values in self.numbers.items()}
         images = self.steps * run.config.settings.batch_size
         speed = images / (self.until - self.since)
@@ -78,8 +138,13 @@ class RunLog:
         self.numbers, self.steps = {}, 0
 
     def diagnose(self, run: Run, record: dict[str, float]) -> None:
-        """Add to `record` what the task's mixer does to test images; say once what is wrong with it."""
-        if not (self.active and run.task.learns_to_mix):  # for the others no image need be read
+        """Measure what a learned mixer does to test images, and warn once of each problem.
+
+        Args:
+            run: The run.
+            record: Gets the numbers.
+        """
+        if not (self.active and run.task.learns_to_mix):
             return
         x, y = run.data.loader.preview(DIAGNOSED_IMAGES)
         with autocast(run.precision, run.device):
@@ -92,11 +157,16 @@ class RunLog:
                 self.display.warn(message)
 
     def start_clock(self) -> None:
-        """From here on time is training time: neither evaluation nor pictures count for images/s."""
+        """Count time as training time from here on: images/s are without evaluation and pictures."""
         self.since = self.until = time.monotonic()
 
     def picture(self, run: Run, epoch: int) -> None:
-        """Mixed samples and masks of a few test images, as the task mixes now."""
+        """Draw mixed samples and masks of a few test images, as the task mixes now.
+
+        Args:
+            run: The run.
+            epoch: Epochs done.
+        """
         if not self.active:
             return
         loader = run.data.loader
@@ -119,7 +189,14 @@ class RunLog:
         )
 
     def finish(self, run: Run) -> dict[str, Any]:
-        """The summary, written and shown."""
+        """Write and show the summary.
+
+        Args:
+            run: The finished run.
+
+        Returns:
+            The summary, in every process.
+        """
         summary = summarize(run, self.epochs)
         if self.active:
             run.folder.write_summary(summary)
@@ -127,6 +204,7 @@ class RunLog:
         return summary
 
     def close(self) -> None:
+        """Close all files."""
         if self.active:
             self.display.close()
             self.file.close()
@@ -145,11 +223,12 @@ class RunLog:
 
 
 def learning_rate(run: Run) -> float:
+    """Get the student's learning rate."""
     return float(run.optimizer.param_groups[0]["lr"])
 
 
 def summarize(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last epoch's accuracies, and the paper's protocol: the median over the last ten epochs."""
+    """Summarize a run: the accuracies of the last epoch, their median over the last ten, and the best."""
     measured = [record for record in epochs if "student_top1" in record]
     summary: dict[str, Any] = {"data": run.config.data, "method": run.config.method, "model": run.config.model}
     summary |= {"seed": run.config.seed, "steps": run.step, "seconds": round(run.seconds, 1)}

@@ -30,7 +30,13 @@ class NotFiniteError(ArithmeticError):
 
 
 def fit(run: Run, log: RunLog, stop: StopRequest) -> None:
-    """Train from the run's step to the end; evaluate, draw and save on the way."""
+    """Train from the run's step to the end; evaluate, draw and save on the way.
+
+    Args:
+        run: The run.
+        log: Its log.
+        stop: Polled in every step.
+    """
     run.task.train()
     batches = run.data.loader.batches(run.step, run.total_steps)
     if run.step == 0:
@@ -45,11 +51,11 @@ def fit(run: Run, log: RunLog, stop: StopRequest) -> None:
             run.save_checkpoint()
         if leaving:
             done = f"stopped after step {run.step} of {run.total_steps}"
-            raise Stopped(f"{done}; to go on: automix train --resume --out {run.folder.path}", stop.signal)
+            raise Stopped(f"{done}; continue with automix train --resume --out {run.folder.path}", stop.signal)
 
 
 def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: StopRequest) -> dict[str, float]:
-    """One step of the optimizer; returns the mean metrics over all pieces and processes."""
+    """Take one step of the optimizer and return the metrics, averaged over all parts and processes."""
     pieces = run.config.accumulate
     run.schedule.step_update(run.step)
     terms: list[dict[str, Tensor]] = []
@@ -67,7 +73,7 @@ def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop
     norms = gradient_norms(run.optimizer)
     if clip is not None:
         torch.nn.utils.clip_grads_with_norm_(run.trained_parameters, clip, norms["gradient_norm"])
-    metrics = _read(run, terms, norms, stop)
+    metrics = _average(run, terms, norms, stop)
     run.scaler.step(run.optimizer)
     run.scaler.update()
     run.optimizer.zero_grad()
@@ -86,8 +92,8 @@ def gradient_norms(optimizer: Optimizer) -> dict[str, Tensor]:
     return {"gradient_norm": total, **(norms if len(norms) > 1 else {})}
 
 
-def _read(run: Run, terms: list[dict[str, Tensor]], norms: dict[str, Tensor], stop: StopRequest) -> dict[str, float]:
-    """The step's numbers, averaged; one exchange between processes and one read from the device a step.
+def _average(run: Run, terms: list[dict[str, Tensor]], norms: dict[str, Tensor], stop: StopRequest) -> dict[str, float]:
+    """Average a step's numbers, with one exchange between processes and one read from the device.
 
     Whether to stop, and whether all is finite, is decided on these averages, so that all processes decide alike.
     """
@@ -105,10 +111,10 @@ def _read(run: Run, terms: list[dict[str, Tensor]], norms: dict[str, Tensor], st
 
 
 def not_finite(metrics: dict[str, float], scaler: torch.amp.GradScaler) -> list[str]:
-    """The names of what must stop the run, the loss terms and gradients that are NaN or infinite; mostly none.
+    """List the loss terms and gradients that are NaN or infinite and must stop the run.
 
     With fp16 an infinite gradient is ordinary: the scaler leaves the step out and halves its factor. Where the factor
-    has fallen below 1 and the gradient is still infinite, it is so without any scaling, and would be for ever.
+    has fallen below 1 and the gradient is still infinite, scaling is not the reason.
     """
     bad = [name for name, value in metrics.items() if not math.isfinite(value)]
     gradients = [name for name in bad if name.startswith("gradient_norm")]
@@ -118,14 +124,14 @@ def not_finite(metrics: dict[str, float], scaler: torch.amp.GradScaler) -> list[
 
 
 def _no_sync_until_last(run: Run, piece: int) -> AbstractContextManager[None]:
-    """Gradients are exchanged between processes once a step, with its last piece."""
+    """Exchange gradients between processes once a step, with its last part."""
     if isinstance(run.network, DistributedDataParallel) and piece + 1 < run.config.accumulate:
         return run.network.no_sync()
     return nullcontext()
 
 
 def finish_epoch(run: Run, log: RunLog) -> None:
-    """Evaluate, log a line, keep the best, draw."""
+    """Evaluate, log, keep the best classifier, draw."""
     epoch, epochs = run.step // run.steps_per_epoch, run.config.settings.epochs
     accuracy: dict[str, float] = {}
     if epoch % run.config.eval_every == 0 or epoch > epochs - LAST:

@@ -26,7 +26,24 @@ from automix.training.hardware import Precision
 
 @dataclass
 class Run:
-    """The state of a training run."""
+    """A training run: what is trained, and how far it has come.
+
+    Attributes:
+        config: The settings.
+        world: The processes that train together.
+        data: The dataset and its batches.
+        device: Where the task is.
+        precision: Precision of the forward pass.
+        task: The method around the network.
+        network: The task, or the task under DistributedDataParallel.
+        optimizer: Its optimizer.
+        schedule: The learning rate by step.
+        scaler: Scales gradients in fp16; disabled otherwise.
+        step: Steps done.
+        best: The highest test accuracy of the deployed network (`top1`) and its `epoch`.
+        seconds_before: Training time of earlier sessions, in seconds.
+        started: When this session started, by the monotonic clock.
+    """
 
     config: TrainConfig
     world: World
@@ -34,49 +51,57 @@ class Run:
     device: torch.device
     precision: Precision
     task: Task
-    network: nn.Module  # the task, or the task under DistributedDataParallel
+    network: nn.Module
     optimizer: Optimizer
     schedule: Any
     scaler: torch.amp.GradScaler
     step: int = 0
     best: dict[str, float] = field(default_factory=lambda: {"top1": -1.0, "epoch": 0})
-    seconds_before: float = 0.0  # of training in earlier sessions
+    seconds_before: float = 0.0
     started: float = field(default_factory=time.monotonic)
     _saved: float = field(default_factory=time.monotonic)
 
     @property
     def folder(self) -> RunFolder:
-        """What the run writes to."""
+        """The run folder."""
         return RunFolder(self.config.folder)
 
     @property
     def steps_per_epoch(self) -> int:
+        """Steps in an epoch."""
         return len(self.data.loader)
 
     @property
     def total_steps(self) -> int:
+        """Steps of the whole training."""
         return self.config.settings.epochs * self.steps_per_epoch
 
     @property
     def epochs_between_pictures(self) -> int:
-        """Ten or so pictures a run, and one before it."""
+        """Epochs from one picture of mixed samples to the next: ten or so pictures a run."""
         return max(1, self.config.settings.epochs // 10)
 
     @property
     def trained_parameters(self) -> list[nn.Parameter]:
+        """All parameters of the optimizer."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     @property
     def seconds(self) -> float:
+        """Training time of all sessions, in seconds."""
         return self.seconds_before + time.monotonic() - self.started
 
     def checkpoint_is_due(self) -> bool:
-        """By this process's clock, and at the end."""
+        """Tell whether it is time to save: after the last step, and every `checkpoint_minutes` by this process's clock.
+
+        Returns:
+            Whether it is.
+        """
         minutes = (time.monotonic() - self._saved) / 60
         return self.step == self.total_steps or minutes >= self.config.checkpoint_minutes
 
     def save_checkpoint(self) -> None:
-        """Written by the leading process; the others only note the time."""
+        """Save the state for resuming; the main process writes, the others note the time."""
         if self.world.is_main_process:
             facts = {"step": self.step, "best": self.best, "seconds": self.seconds, "card": self.card({}).to_json()}
             facts["images"] = self.data.file_counts()
@@ -84,6 +109,7 @@ class Run:
         self._saved = time.monotonic()
 
     def load_checkpoint(self) -> None:
+        """Restore the state of the last checkpoint, after checking that the data is the same."""
         saved = self.folder.read_checkpoint()
         facts = saved.facts
         check_classes(saved.path, Card.from_json(facts["card"]).classes, self.data.classes)
@@ -92,7 +118,12 @@ class Run:
         self.step, self.best, self.seconds_before = facts["step"], facts["best"], facts["seconds"]
 
     def save_classifier(self, which: Which, accuracy: dict[str, float]) -> None:
-        """The deployed classifier with all that is needed to use it."""
+        """Write the deployed classifier, and the Mix Block if the method has one; the main process writes.
+
+        Args:
+            which: The classifier after the last epoch, or that with the highest test accuracy.
+            accuracy: Accuracies in percent by name, for the card.
+        """
         if self.world.is_main_process:
             save_classifier(self.folder.classifier(which), self.task.classifier, self.card(accuracy))
             self.save_mix_block()
@@ -103,7 +134,14 @@ class Run:
             save_mix_block(self.folder.mix_block, block)
 
     def card(self, accuracy: dict[str, float]) -> Card:
-        """What one must know to use the classifier."""
+        """Make the card of the classifier as it is now.
+
+        Args:
+            accuracy: Accuracies in percent by name.
+
+        Returns:
+            The card.
+        """
         loader, settings = self.data.loader, self.config.settings
         facts = {"automix": __version__, "data": self.config.data, "method": self.config.method}
         return Card(
@@ -120,7 +158,7 @@ class Run:
 
 
 def check_classes(path: Path, before: tuple[str, ...], now: tuple[str, ...]) -> None:
-    """The head of a network knows its classes by their places: they must be the same, in the same order."""
+    """Refuse to continue with other classes, or in another order: the logits would mean others."""
     if len(before) != len(now):
         raise AutomixError(f"{path}: has {len(before)} classes, the data {len(now)}; resume it on the same classes")
     for then, today in zip(before, now, strict=True):

@@ -23,10 +23,18 @@ RECIPES: dict[str, type[Recipe]] = {
     "inat": INat,
     "places": Places,
 }
+"""The recipes by name."""
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe called `name`, with its own defaults."""
+    """Build a recipe by its name.
+
+    Args:
+        name: One of `RECIPES`.
+
+    Returns:
+        The recipe, with its own defaults.
+    """
     if not isinstance(name, str) or name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return RECIPES[name]()
