@@ -18,6 +18,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import automix
+from automix import AutomixError, AutoMixSettings
 from automix.cli import main as cli
 from automix.runs.config import Options, TrainConfig, read_config
 from automix.runs.recipes import RECIPES, find_recipe
@@ -339,3 +340,24 @@ def test_what_a_person_sees(photos: Path, tmp_path: Path) -> None:
         assert "teacher, last" in text
         assert ("\x1b[?25l" in text) == terminal  # the cursor is hidden
         assert text.count("\x1b[?25h") == text.count("\x1b[?25l")  # and shown again
+
+
+@pytest.mark.parametrize(("preset", "share"), [("tuned", 0.25), ("paper", 1.0)])
+def test_the_settings_of_a_preset_are_recorded_in_full(preset: str, share: float, tmp_path: Path) -> None:
+    config = TrainConfig.from_flat({"data": "shapes", "preset": preset, "method_options": {"lam_margin": 0.1}})
+    config.save(tmp_path / "config.yaml")
+    values = read_config(tmp_path / "config.yaml")
+    recorded = values["method_settings"]
+    assert recorded == AutoMixSettings.from_preset(preset, lam_margin=0.1).to_dict()
+    assert (recorded["block_share"], recorded["lam_margin"]) == (share, 0.1)
+    assert TrainConfig.from_flat(values) == config
+    assert TrainConfig.from_flat({"data": "shapes", "method": "cutmix"}).method_settings == {}
+
+
+def test_a_run_is_not_continued_under_another_meaning_of_its_preset(photos: Path, tmp_path: Path) -> None:
+    config = configure(photos, tmp_path / "run", "automix")
+    train(config)
+    file = config.folder / "config.yaml"
+    file.write_text(file.read_text().replace("block_share: 0.25", "block_share: 0.5"))
+    with pytest.raises(AutomixError, match=r"was trained with method_settings=.*block_share"):
+        train(config, resume=True)

@@ -27,7 +27,6 @@ from automix.evaluation.result import EvaluationResult
 from automix.evaluation.results_file import write_result
 from automix.evaluation.samples import BATCH
 from automix.runs.folder import Which
-from automix.training.build import method_options
 
 ALL = "all"
 DEFAULT = ("accuracy", "calibration")
@@ -253,7 +252,7 @@ def _no_boxes_or_maps(session: Session) -> str:
 def _efficiency(session: Session) -> EvaluationResult:
     """Of the run's method on the run's network; of AutoMix on any other network."""
     config = session.inputs.config
-    method, options = ("automix", {}) if config is None else (config.method, method_options(config))
+    method, options = ("automix", {}) if config is None else (config.method, config.effective_options)
     return evaluate_efficiency(
         session.inputs.classifier.model,
         method=method,

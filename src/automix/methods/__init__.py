@@ -16,7 +16,7 @@ from automix.core.validation import unknown_name
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
 
-__all__ = ["check_method", "create_task", "find_method", "has_own_teacher", "methods", "presets_of"]
+__all__ = ["check_method", "create_task", "find_method", "has_own_teacher", "methods", "presets_of", "settings_of"]
 
 
 def methods() -> list[str]:
@@ -93,6 +93,20 @@ def has_own_teacher(name: str) -> bool:
         `OWN_TEACHER` of its module; False for most methods.
     """
     return bool(getattr(find_method(name), "OWN_TEACHER", False))
+
+
+def settings_of(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Resolve the preset of a method into all its settings.
+
+    Args:
+        name: One of `methods()`.
+        options: Options of the method, ``preset`` among them.
+
+    Returns:
+        All settings by name, from `resolve_settings` in its module; nothing for methods without presets.
+    """
+    module = find_method(name)
+    return module.resolve_settings(options) if hasattr(module, "resolve_settings") else {}
 
 
 class _CallableModule(ModuleType):

@@ -19,7 +19,7 @@ from automix.core.errors import AutomixError, one_line
 from automix.core.files import write_text
 from automix.core.validation import check_alpha, check_whole, unknown_name
 from automix.data import DATASETS, BadData, BatchPlan
-from automix.methods import check_method, has_own_teacher, methods, presets_of
+from automix.methods import check_method, has_own_teacher, methods, presets_of, settings_of
 from automix.runs.recipes import Recipe, find_recipe
 
 Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str] | None]
@@ -32,6 +32,9 @@ The data may lie elsewhere, as long as it has the same classes and as many image
 
 TRIALS_DIFFER_IN = {"seed", *MAY_CHANGE} - {"data", "eval_every"}  # eval_every decides how many epochs the median has
 """Settings in which runs may differ and still be trials of one configuration."""
+
+RESOLVED = "method_settings"
+"""The key of config.yaml under which a method with presets has all its settings."""
 
 _DECIDED_ELSEWHERE = ("num_classes", "image_size", "pretrained")
 _LOAD_FILES = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")  # timm would load any of them, as pickles
@@ -131,6 +134,17 @@ class TrainConfig:
         """The run folder."""
         return Path(self.out or f"runs/{Path(self.data).name}-{self.method}-{self.model}-{self.seed}")
 
+    @property
+    def effective_options(self) -> dict[str, Any]:
+        """The options that the method is built with: those given, and the recipe's for everything else."""
+        given = {name: value for name in ("alpha", "layer") if (value := getattr(self, name)) is not None}
+        return self.settings.options_for(self.method, self.model, self.data) | given | self.method_options
+
+    @property
+    def method_settings(self) -> dict[str, Any]:
+        """All settings of a method with presets; config.yaml records them, whatever the preset may become later."""
+        return settings_of(self.method, self.effective_options)
+
     def flat(self) -> dict[str, Any]:
         """Put all settings side by side, as config.yaml has them.
 
@@ -150,6 +164,7 @@ class TrainConfig:
         Returns:
             The configuration.
         """
+        values = {name: value for name, value in values.items() if name != RESOLVED}  # follows from the others
         recipe = find_recipe(values.get("recipe", cls.recipe))
         of_recipe = {item.name for item in fields(recipe)}
         if unknown := [name for name in values if name not in cls.flat_names()]:
@@ -174,7 +189,8 @@ class TrainConfig:
         Args:
             path: The file.
         """
-        text = yaml.safe_dump(self.flat(), sort_keys=False)
+        resolved = {RESOLVED: self.method_settings} if self.method_settings else {}
+        text = yaml.safe_dump({**self.flat(), **resolved}, sort_keys=False)
         write_text(path, f"# automix train --config {path}\n{text}")
 
 

@@ -94,7 +94,7 @@ def build_task(config: TrainConfig, model: nn.Module, *, resumed: bool = False) 
         "seed": config.seed,
         "low_memory": True,
     }
-    options = method_options(config)
+    options = config.effective_options
     if resumed and "mix_block" in options and not Path(str(options["mix_block"])).exists():
         options["mix_block"] = str(RunFolder(config.folder).mix_block)
     if taken := sorted(own.keys() & options.keys()):
@@ -103,13 +103,6 @@ def build_task(config: TrainConfig, model: nn.Module, *, resumed: bool = False) 
         return create_task(config.method, model, **own, **options)
     except (TypeError, AttributeError, RuntimeError) as error:  # an option that is none, or of another kind
         raise AutomixError(f"method {config.method}: {one_line(error)}; check --method-options") from None
-
-
-def method_options(config: TrainConfig) -> dict[str, Any]:
-    """The method's own options: what was given, before what the recipe has for it."""
-    given = {name: value for name in ("alpha", "layer") if (value := getattr(config, name)) is not None}
-    options: dict[str, Any] = config.settings.options_for(config.method, config.model, config.data)
-    return options | given | config.method_options
 
 
 def build_data(

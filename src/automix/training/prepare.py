@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from automix.core.errors import AutomixError
 from automix.data import DATASETS, Progress, check_data, write_skipped
-from automix.runs.config import MAY_CHANGE, TrainConfig
+from automix.runs.config import MAY_CHANGE, RESOLVED, TrainConfig, read_config
 from automix.runs.folder import RunFolder
 from automix.tasks.task import Task
 from automix.training.build import build_data, build_model, build_optimizer, build_schedule, build_task, check_buildable
@@ -78,9 +79,14 @@ def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:
         Whether there is a checkpoint to continue from.
     """
     folder = RunFolder(config.folder)
-    return folder.check_resumable(
-        config.flat(), lambda: folder.read_config().flat(), MAY_CHANGE, resume=resume, overwrite=overwrite
-    )
+
+    def read_before() -> dict[str, Any]:
+        before = folder.read_config()
+        # as recorded, not as the preset resolves today
+        return {**before.flat(), RESOLVED: read_config(folder.config).get(RESOLVED, before.method_settings)}
+
+    now = {**config.flat(), RESOLVED: config.method_settings}
+    return folder.check_resumable(now, read_before, MAY_CHANGE, resume=resume, overwrite=overwrite)
 
 
 def check_environment(config: TrainConfig, *, resumed: bool = False) -> None:

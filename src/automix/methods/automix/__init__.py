@@ -3,6 +3,7 @@
 `AutoMix` is the task, `AutoMixSettings` its settings and presets, `MixBlock` the mask generator.
 """
 
+from dataclasses import fields
 from typing import Any
 
 from torch import nn
@@ -10,7 +11,7 @@ from torch import nn
 from automix.methods.automix.block_file import load_mix_block, save_mix_block
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.mix_block import MixBlock
-from automix.methods.automix.settings import PRESETS, AutoMixSettings
+from automix.methods.automix.settings import BLOCK_FIELDS, PRESETS, AutoMixSettings
 from automix.methods.automix.task import AutoMix
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "diagnose",
     "load_mix_block",
     "mask_warnings",
+    "resolve_settings",
     "save_mix_block",
 ]
 
@@ -41,3 +43,18 @@ def create_task(model: nn.Module, **options: Any) -> AutoMix:
     """
     options.pop("ema", None)
     return AutoMix(model, **options)
+
+
+def resolve_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Resolve a preset and its overrides into all settings, as a run records them.
+
+    Args:
+        options: Options of `AutoMix`.
+
+    Returns:
+        The fields of `AutoMixSettings` by name; without those of the Mix Block if a trained one is given.
+    """
+    names = {"preset", *(item.name for item in fields(AutoMixSettings))}
+    settings = AutoMixSettings.from_preset(**{name: value for name, value in options.items() if name in names})
+    of_block = (*BLOCK_FIELDS, "class_vectors") if options.get("mix_block") is not None else ()
+    return {name: value for name, value in settings.to_dict().items() if name not in of_block}
