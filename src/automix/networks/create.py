@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from automix.core.errors import AutomixError
 from automix.networks.wide_resnet import WideResNet
 
 SMALL_IMAGE = 64  # px; up to this size a network gets the form for small images
@@ -31,9 +32,9 @@ def create_model(name: str, *, num_classes: int, image_size: int | tuple[int, in
     """
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
-        raise ValueError(f"image_size={image_size}: accepted is a number of pixels, or (height, width)")
+        raise AutomixError(f"image_size={image_size}: accepted is a number of pixels, or (height, width)")
     if not isinstance(num_classes, int) or num_classes < 1:
-        raise ValueError(f"num_classes={num_classes}: accepted is a whole number >= 1")
+        raise AutomixError(f"num_classes={num_classes}: accepted is a whole number >= 1")
     if wide := _WIDE_RESNET.fullmatch(name):
         return WideResNet(int(wide[1]), int(wide[2]), num_classes, **options)
     return _create_timm_model(name, num_classes, size, options)
@@ -45,7 +46,7 @@ def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], optio
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, [*timm.list_models(), "wrn_28_8"], n=3)
         hint = f"; close to it: {', '.join(close)}" if close else ""
-        raise ValueError(f"model {name!r} is unknown: accepted are timm's names and wrn_28_8{hint}")
+        raise AutomixError(f"model {name!r} is unknown: accepted are timm's names and wrn_28_8{hint}")
     family = timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
     pretrained_cfg = timm.get_pretrained_cfg(name)
     if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:

@@ -31,7 +31,9 @@ class FeatureTap:
         z = _run_until(model, str(self.name), x)
         if z.shape[1] != self.channels:
             shape = tuple(z.shape)
-            raise ValueError(f"layer={self.name!r} gives {shape}: accepted is a layer with (N, {self.channels}, h, w)")
+            raise AutomixError(
+                f"layer={self.name!r} gives {shape}: accepted is a layer with (N, {self.channels}, h, w)"
+            )
         return z
 
 
@@ -46,12 +48,12 @@ def find_tap(model: nn.Module, layer: int | str, channels: int | None = None) ->
         return _tap_by_name(model, layer, channels)
     stages = _stages(model)
     if not stages:
-        raise ValueError(
+        raise AutomixError(
             f"layer={layer}: {type(model).__name__} does not describe its stages; "
             f"accepted is the name of a submodule: {_some_names(model)}"
         )
     if isinstance(layer, bool) or layer not in range(1, len(stages) + 1):
-        raise ValueError(
+        raise AutomixError(
             f"layer={layer}: accepted for {type(model).__name__} are 1 to {len(stages)}, or a submodule's name"
         )
     index, info = stages[layer - 1]
@@ -103,7 +105,7 @@ def _stages(model: nn.Module) -> list[tuple[int, dict[str, Any]]]:
 
 def _tap_by_name(model: nn.Module, name: str, channels: int | None) -> FeatureTap:
     if not name or name not in dict(model.named_modules()):
-        raise ValueError(f"layer={name!r}: no such submodule; accepted are for instance {_some_names(model)}")
+        raise AutomixError(f"layer={name!r}: no such submodule; accepted are for instance {_some_names(model)}")
     return FeatureTap(_count_channels(model, name) if channels is None else channels, name=name)
 
 
@@ -116,7 +118,7 @@ def _count_channels(model: nn.Module, name: str) -> int:
     try:
         return _try_out(model, lambda copied, image: _run_until(copied, name, image)).shape[1]
     except Exception as error:
-        raise ValueError(
+        raise AutomixError(
             f"layer={name!r}: cannot count its channels by a trial run ({error}); pass channels=..."
         ) from error
 
@@ -148,14 +150,14 @@ def _run_until(model: nn.Module, name: str, x: Tensor) -> Tensor:
     except _Reached as reached:
         output = reached.output
     else:
-        raise ValueError(
+        raise AutomixError(
             f"layer={name!r}: the forward pass does not come through it; accepted is a submodule that runs"
         )
     finally:
         handle.remove()
     if not isinstance(output, Tensor) or output.ndim != 4:
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise ValueError(f"layer={name!r} gives {shape}: accepted is a layer with maps of shape (N, C, h, w)")
+        raise AutomixError(f"layer={name!r} gives {shape}: accepted is a layer with maps of shape (N, C, h, w)")
     return output
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from automix.core.errors import AutomixError
 from automix.networks.feature_tap import stage_modules
 
 
@@ -15,7 +16,7 @@ def run_with_hook(model: nn.Module, x: Tensor, layer: str | None, change: Callab
 
     def replace(module: nn.Module, inputs: Any, output: Any) -> Tensor:
         if not isinstance(output, Tensor):
-            raise ValueError(f"layer={layer!r} gives a {type(output).__name__}: accepted is a layer with one tensor")
+            raise AutomixError(f"layer={layer!r} gives a {type(output).__name__}: accepted is a layer with one tensor")
         return change(output)
 
     handle = model.get_submodule(layer).register_forward_hook(replace)
@@ -38,9 +39,9 @@ def hidden_layers(model: nn.Module, layers: Sequence[int | str]) -> list[str | N
             found.append(stages[layer - 1])
         else:
             accepted = f"0 to {len(stages)}" if stages else "0 (the input)"
-            raise ValueError(
+            raise AutomixError(
                 f"layers: {layer!r} is not in {type(model).__name__}: accepted are {accepted} and names of submodules"
             )
     if not found:
-        raise ValueError("layers: none given; accepted are one or more")
+        raise AutomixError("layers: none given; accepted are one or more")
     return found

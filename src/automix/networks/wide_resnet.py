@@ -6,6 +6,8 @@ A 3x3 stem, three groups of pre-activation blocks at strides 1, 2, 4, batch norm
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from automix.core.errors import AutomixError
+
 
 class WideResNet(nn.Module):
     """WRN-`depth`-`width`; `depth` is 6n + 4 with n blocks in each of the three groups."""
@@ -14,7 +16,7 @@ class WideResNet(nn.Module):
         super().__init__()
         blocks, rest = divmod(depth - 4, 6)
         if blocks < 1 or rest or width < 1:
-            raise ValueError(
+            raise AutomixError(
                 f"depth={depth}, width={width}: accepted are depth 10, 16, 22, 28, ... (6n + 4), width >= 1"
             )
         self.num_classes = num_classes
