@@ -16,21 +16,28 @@ from automix.core.errors import AutomixError
 from automix.data import draw_shapes
 from automix.evaluation.corruptions import BENCHMARK, EXTRA, NAMES, corrupt
 from automix.evaluation.corruptions.apply import CORRUPTIONS
-from automix.evaluation.corruptions.blur import convolve, disc, glass_blur, smear, sources, zoom_blur
+from automix.evaluation.corruptions.blur import (
+    convolve,
+    copy_sources,
+    directional_blur,
+    disk_kernel,
+    glass_blur,
+    zoom_blur,
+)
 from automix.evaluation.corruptions.digital import (
-    affine_back,
     brightness,
     elastic_transform,
+    inverse_affine,
     jpeg_compression,
     pixelate,
-    sample,
+    sample_bilinear,
     saturate,
 )
 from automix.evaluation.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from automix.evaluation.corruptions.separable import gaussian_filter, zoom_center
 from automix.evaluation.corruptions.severities import CIFAR, IMAGENET, TINY_IMAGENET, severity_table
-from automix.evaluation.corruptions.spatter import distance_transform, edges, equalize_histogram, spatter
-from automix.evaluation.corruptions.weather import fog, frost, frost_textures, plasma, snow
+from automix.evaluation.corruptions.spatter import canny_edges, distance_transform, equalize_histogram, spatter
+from automix.evaluation.corruptions.weather import fog, frost, frost_textures, plasma_fractal, snow
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -53,7 +60,7 @@ def shapes(count: int = 24, size: int = 32) -> Tensor:
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
-def test_there_are_fifteen_and_four_with_five_published_strengths_each() -> None:
+def test_every_corruption_has_the_five_published_strengths() -> None:
     assert (len(BENCHMARK), len(EXTRA), len(set(NAMES))) == (15, 4, 19)
     for table in (CIFAR, TINY_IMAGENET, IMAGENET):
         assert set(table) == set(NAMES) == set(CORRUPTIONS)
@@ -69,7 +76,7 @@ def test_there_are_fifteen_and_four_with_five_published_strengths_each() -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_corruption(name: str) -> None:
+def test_shape_type_and_determinism_of_every_corruption(name: str) -> None:
     images = shapes(6)
     kept, state = images.clone(), torch.get_rng_state()
     for shape in ((32, 32), (20, 33), (64, 70), (130, 128)):
@@ -115,7 +122,7 @@ def test_the_strongest_is_worse_than_the_weakest(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "noise" in name or name in ("snow", "frost", "spatter")])
-def test_every_image_draws_its_own(name: str) -> None:
+def test_images_of_a_batch_have_their_own_random_numbers(name: str) -> None:
     same = torch.full((2, 3, 32, 32), 128, dtype=torch.uint8)
     first, second = corrupt(same, name, 3, generator=seeded())
     assert not torch.equal(first, second)
@@ -151,7 +158,7 @@ def test_noises_have_the_published_variance() -> None:
     assert float((salted == 0.4).float().mean()) == pytest.approx(0.9, abs=0.006)
 
 
-def test_a_grain_of_salt_has_a_color() -> None:
+def test_impulse_noise_is_drawn_for_each_channel() -> None:
     salted = impulse_noise(gray(0.4), seeded(), 0.1) == 1
     assert 0 < int(salted.all(dim=1).sum()) < 0.1 * int(salted.any(dim=1).sum())
 
@@ -214,8 +221,8 @@ def brute_disc(radius: float, softening: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("level", [*CIFAR["defocus_blur"], *IMAGENET["defocus_blur"]])
-def test_the_disc_of_defocus(level: tuple[float, float]) -> None:
-    expected, found = brute_disc(*level), disc(*level)
+def test_the_disk_of_defocus_blur(level: tuple[float, float]) -> None:
+    expected, found = brute_disc(*level), disk_kernel(*level)
     inner = (len(expected) - len(found)) // 2
     whole = np.pad(found.numpy(), inner)
     np.testing.assert_allclose(whole, expected, atol=1e-12)
@@ -223,16 +230,16 @@ def test_the_disc_of_defocus(level: tuple[float, float]) -> None:
 
 
 def test_convolution_is_scipys_with_opencvs_border() -> None:
-    x, kernel = pixels(1, 9, 12), disc(3, 0.1)
+    x, kernel = pixels(1, 9, 12), disk_kernel(3, 0.1)
     expected = scipy.ndimage.correlate(x[0, 1].double().numpy(), kernel.numpy(), mode="mirror")
     torch.testing.assert_close(convolve(x, kernel)[0, 1].double(), torch.from_numpy(expected), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("reach", [1, 2, 4])
-def test_glass_copies_pixels_one_after_another(reach: int) -> None:
+def test_glass_blur_copies_pixels_in_order(reach: int) -> None:
     height, width = 14, 17
     down, across = torch.randint(-reach, reach, (2, 3, height, width), generator=seeded(2))
-    found = sources(down, across, reach).view(3, height, width)
+    found = copy_sources(down, across, reach).view(3, height, width)
     for image in range(3):
         place = np.arange(height * width).reshape(height, width)
         for h in range(height - reach, reach, -1):
@@ -242,7 +249,7 @@ def test_glass_copies_pixels_one_after_another(reach: int) -> None:
     assert not torch.equal(found[0], found[1])
 
 
-def test_glass_without_blur_only_moves_pixels_by_its_reach() -> None:
+def test_glass_blur_without_blur_moves_pixels_by_its_reach() -> None:
     x = pixels(1, 16, 16)
     moved = glass_blur(x, seeded(), 0.05, 1, 1)
     for h in range(16):
@@ -252,7 +259,7 @@ def test_glass_without_blur_only_moves_pixels_by_its_reach() -> None:
 
 
 @pytest.mark.parametrize("angle", [0.0, 30.0, -45.0, -120.0])
-def test_a_smear_goes_to_one_side_with_half_a_gaussian(angle: float) -> None:
+def test_directional_blur_is_half_a_gaussian_to_one_side(angle: float) -> None:
     point = torch.zeros(1, 1, 31, 31)
     point[0, 0, 15, 15] = 1
     radius, sigma = 4, 2.0
@@ -261,18 +268,18 @@ def test_a_smear_goes_to_one_side_with_half_a_gaussian(angle: float) -> None:
     for i, weight in enumerate(weights):  # the pixel that looks i steps along the angle finds the point there
         dy, dx = (math.ceil(i * f(math.radians(angle)) - 0.5) for f in (math.sin, math.cos))
         expected[15 - dy, 15 - dx] += weight / sum(weights)
-    found = smear(point, torch.tensor([angle]), radius, sigma)[0, 0]
+    found = directional_blur(point, torch.tensor([angle]), radius, sigma)[0, 0]
     torch.testing.assert_close(found, (expected * 255).round() / 255)
 
 
-def test_a_smear_keeps_a_flat_image_and_repeats_the_border() -> None:
+def test_directional_blur_keeps_a_flat_image_and_repeats_the_border() -> None:
     x = torch.zeros(1, 1, 9, 9)
     x[..., 8] = 1
     torch.testing.assert_close(
-        smear(torch.full((2, 3, 9, 9), 0.4), torch.tensor([0.0, -77.0]), 9, 2.5), gray(0.4, 9)[:2]
+        directional_blur(torch.full((2, 3, 9, 9), 0.4), torch.tensor([0.0, -77.0]), 9, 2.5), gray(0.4, 9)[:2]
     )
-    assert float(smear(x, torch.tensor([0.0]), 6, 2)[0, 0, 4, 8]) == pytest.approx(1)
-    assert float(smear(x, torch.tensor([180.0]), 6, 2)[0, 0, 4, 0]) == 0
+    assert float(directional_blur(x, torch.tensor([0.0]), 6, 2)[0, 0, 4, 8]) == pytest.approx(1)
+    assert float(directional_blur(x, torch.tensor([180.0]), 6, 2)[0, 0, 4, 0]) == 0
 
 
 # --- weather ---------------------------------------------------------------------------------------------------------
@@ -280,7 +287,7 @@ def test_a_smear_keeps_a_flat_image_and_repeats_the_border() -> None:
 
 def test_plasma_fills_the_range_and_is_rougher_the_slower_its_noise_decays() -> None:
     def roughness(decay: float) -> float:
-        clouds = plasma(torch.zeros(20, 3, 1, 1), 64, decay, seeded())
+        clouds = plasma_fractal(torch.zeros(20, 3, 1, 1), 64, decay, seeded())
         assert float(clouds.amin(dim=(1, 2, 3)).max()) == 0
         assert float(clouds.amax(dim=(1, 2, 3)).min()) == 1
         return float(clouds.diff(dim=3).abs().mean())
@@ -293,12 +300,12 @@ def test_the_first_points_of_plasma_are_means_of_their_neighbors_and_noise() -> 
     center = 1e4 * uniform[0]  # corners are 0
     expected = torch.stack([torch.zeros(()), center / 2 + 1e4 * uniform[1], center / 2 + 1e4 * uniform[2], center])
     expected = (expected - expected.min()) / (expected.max() - expected.min())
-    found = plasma(torch.zeros(1, 3, 1, 1), 2, 3.0, seeded())
+    found = plasma_fractal(torch.zeros(1, 3, 1, 1), 2, 3.0, seeded())
     torch.testing.assert_close(found.flatten(), expected)
 
 
 def test_without_new_noise_plasma_is_the_mean_of_four_neighbors_on_a_torus() -> None:
-    clouds = plasma(torch.zeros(1, 3, 1, 1), 8, 1e9, seeded())[0, 0]  # noise on the coarsest points alone
+    clouds = plasma_fractal(torch.zeros(1, 3, 1, 1), 8, 1e9, seeded())[0, 0]  # noise on the coarsest points alone
     for half in (2, 1):
         for y in range(0, 8, half):
             for x in range(0, 8, half):
@@ -317,7 +324,7 @@ def test_fog_keeps_the_brightest_value_possible() -> None:
     assert float(fog(torch.zeros(1, 3, 16, 16), seeded(), 1.5, 2.0).abs().max()) == 0
 
 
-def test_snow_brightens_and_its_layer_falls_twice() -> None:
+def test_snow_brightens_and_its_layer_is_added_twice() -> None:
     x = torch.zeros(3, 3, 32, 48)
     white = snow(x, seeded(), 0.3, 0.3, 1.25, 0.65, 14, 12, 1.0)
     torch.testing.assert_close(white, white.flip(-1, -2))
@@ -326,7 +333,7 @@ def test_snow_brightens_and_its_layer_falls_twice() -> None:
     torch.testing.assert_close(none, torch.full_like(x, 0.2 * 0.5))  # gray * 1.5 + 0.5, by a fifth
 
 
-def test_frost_is_a_cut_of_the_sheets_with_the_published_weights() -> None:
+def test_frost_is_a_crop_of_the_textures_with_the_published_weights() -> None:
     x = pixels()
     ice = frost(x, seeded(), 0.0, 1.0, 0.2)
     sheets = frost_textures(0.2)
@@ -409,9 +416,9 @@ def test_jpeg_is_pillows() -> None:
     assert pixelate(images / 255, seeded(), 0.01).unique(dim=2).shape[2] == 1  # one pixel is left
 
 
-def test_the_affine_map_moves_its_three_points_as_told() -> None:
+def test_the_affine_map_moves_its_three_points() -> None:
     shift = torch.randn(2, 3, 2, generator=seeded()) * 2
-    back = affine_back(shift, 32, 48)
+    back = inverse_affine(shift, 32, 48)
     points = torch.tensor([[34.0, 26.0], [34.0, 6.0], [14.0, 6.0]])  # 24, 16 and a third of 32 around it; x before y
     after = torch.cat([points + shift, torch.ones(2, 3, 1)], dim=2)
     torch.testing.assert_close(after @ back, points.expand(2, -1, -1), atol=1e-4, rtol=0)
@@ -437,10 +444,10 @@ def test_a_shifted_square_is_sampled_with_the_mirror_image_beyond_the_border() -
     """All three points move by (2, 0): what is at x comes from x - 2, and -1 is 1, -2 is 2."""
     x = torch.arange(12.0).expand(1, 3, 12, 12)
 
-    back = affine_back(torch.tensor([[[2.0, 0.0]] * 3]), 12, 12)
+    back = inverse_affine(torch.tensor([[[2.0, 0.0]] * 3]), 12, 12)
     torch.testing.assert_close(torch.tensor([[5.0, 7.0, 1.0]]) @ back[0], torch.tensor([[3.0, 7.0]]))
     places = torch.stack(torch.meshgrid(torch.arange(12.0) - 2, torch.arange(12.0), indexing="xy"), dim=-1)
-    row = sample(x, places.unsqueeze(0), repeat_edge=False)[0, 0, 5]
+    row = sample_bilinear(x, places.unsqueeze(0), repeat_edge=False)[0, 0, 5]
     torch.testing.assert_close(row, torch.tensor([2.0, 1.0, *range(10)]), atol=1e-4, rtol=0)
 
 
@@ -460,7 +467,7 @@ def test_distances_are_scipys() -> None:
 def test_edges_of_a_square_are_its_outline() -> None:
     depth = torch.zeros(1, 1, 20, 20)
     depth[..., 5:15, 5:15] = 200
-    found = edges(depth)[0, 0]
+    found = canny_edges(depth)[0, 0]
     assert 30 <= int(found.sum()) <= 44
     assert not bool(found[7:13, 7:13].any())
     assert not bool(found[:3].any())
@@ -473,8 +480,8 @@ def test_a_weak_edge_counts_where_it_leads_to_a_strong_one() -> None:
     connected, alone = (torch.zeros(1, 1, 20, 20) for _ in range(2))
     connected[..., 8:] = height.view(-1, 1)
     alone[..., 8:] = 25
-    assert bool(edges(connected)[0, 0, 9:, 7:9].any())
-    assert not bool(edges(alone).any())
+    assert bool(canny_edges(connected)[0, 0, 9:, 7:9].any())
+    assert not bool(canny_edges(alone).any())
 
 
 def test_equalizing_a_histogram() -> None:

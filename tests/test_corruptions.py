@@ -63,7 +63,7 @@ def drawn(count: int = 30, size: int = 16) -> Samples:
 # --- what is measured ------------------------------------------------------------------------------------------------
 
 
-def test_brightness_makes_a_model_of_brightness_wrong_by_known_numbers() -> None:
+def test_accuracies_worked_out_by_hand() -> None:
     """Levels 31, 95, 159, 223 of 255; borders at 63.75, 127.5, 191.25. Brightness adds 0.05 .. 0.3, contrast nothing.
 
     0.1 * 255 = 25.5 leaves all in place (31 -> 56), 0.15 * 255 = 38.25 moves 31 to 69, 95 to 133, 159 to 197, and the
@@ -186,7 +186,7 @@ def test_without_the_extra_four_the_fifteen_are_read(tmp_path: Path) -> None:
         evaluate_corruptions(Thresholds(4), grays(), folder=folder)
 
 
-def test_a_partial_folder_says_what_is_missing(tmp_path: Path) -> None:
+def test_what_is_missing_in_a_folder_is_named(tmp_path: Path) -> None:
     folder = official(tmp_path / "c", ("fog", "snow"))
     with pytest.raises(AutomixError, match=r"frost.npy missing; .*names=.*\(snow, fog\)"):
         evaluate_corruptions(Thresholds(4), grays(), folder=folder, names=("fog", "frost"))
@@ -222,7 +222,7 @@ def test_broken_arrays_are_named(tmp_path: Path, name: str, array: Any, message:
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", b"half"])
-def test_files_that_are_no_arrays_are_named(tmp_path: Path, content: bytes) -> None:
+def test_damaged_arrays_are_named(tmp_path: Path, content: bytes) -> None:
     folder = official(tmp_path / "c", ("fog",))
     whole = (folder / "fog.npy").read_bytes()
     (folder / "fog.npy").write_bytes(whole[: len(whole) // 2] if content == b"half" else content)

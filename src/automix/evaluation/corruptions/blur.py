@@ -1,4 +1,4 @@
-"""Blurs. As all corruptions: pixels in [0, 1] (N, 3, H, W), a generator, and the strength, to pixels."""
+"""Blurs: functions of pixels in [0, 1] (N, 3, H, W), a generator and the strength, as all corruptions are."""
 
 import math
 
@@ -9,10 +9,11 @@ from torch import Tensor
 from automix.core.draws import draw_uniform
 from automix.evaluation.corruptions.separable import gaussian_filter, mirror_index, zoom_center
 
-FAINTEST = 1e-5  # weights of a smear below this are left out: they move no pixel by half a step of 256
+MIN_WEIGHT = 1e-5  # smaller weights are left out: they change no pixel by half a level of 256
 
 
 def gaussian_blur(x: Tensor, generator: torch.Generator, sigma: float) -> Tensor:
+    """Blur with a Gaussian of `sigma` pixels."""
     return gaussian_filter(x, sigma)
 
 
@@ -20,14 +21,14 @@ def gaussian_blur(x: Tensor, generator: torch.Generator, sigma: float) -> Tensor
 
 
 def defocus_blur(x: Tensor, generator: torch.Generator, radius: float, softening: float) -> Tensor:
-    """A disc for every point of light."""
-    return convolve(x, disc(radius, softening))
+    """Blur with a disk, as a lens out of focus does."""
+    return convolve(x, disk_kernel(radius, softening))
 
 
-def disc(radius: float, softening: float) -> Tensor:
-    """The disc as a kernel, its edge softened by a Gaussian of so many pixels, cut at 3 x 3 or 5 x 5.
+def disk_kernel(radius: float, softening: float) -> Tensor:
+    """Create a disk whose edge is softened by a Gaussian of so many pixels, truncated at 3 x 3 or 5 x 5.
 
-    As in the original the softening mirrors at the end of the grid, which discs of radius 8 or 10 touch: their sum is
+    As in the original the softening mirrors at the end of the grid, which disks of radius 8 or 10 touch: their sum is
     1.01, not 1.
     """
     reach = max(8, math.floor(radius))
@@ -41,7 +42,7 @@ def disc(radius: float, softening: float) -> Tensor:
 
 
 def convolve(images: Tensor, kernel: Tensor) -> Tensor:
-    """Each channel by a kernel of odd sides; beyond the border is the mirror image, the edge itself once (OpenCV)."""
+    """Convolve each channel with a kernel of odd sides; the border is mirrored without repeating the edge (OpenCV)."""
     reach = kernel.shape[0] // 2
     height, width = images.shape[-2:]
     down, across = (mirror_index(torch.arange(-reach, n + reach), n, repeat_edge=False) for n in (height, width))
@@ -54,36 +55,36 @@ def convolve(images: Tensor, kernel: Tensor) -> Tensor:
 
 
 def glass_blur(x: Tensor, generator: torch.Generator, sigma: float, reach: int, rounds: int) -> Tensor:
-    """Pixels displaced by up to `reach`, between two Gaussian blurs.
+    """Displace pixels by up to `reach`, between two Gaussian blurs.
 
-    The original exchanges pixels, but its numpy views make a copy of each exchange: a pixel takes the color of another
-    and the other keeps it. The published files were made so, and this does the same.
+    The original means to exchange pixels, but its numpy views make each exchange a copy: a pixel takes the color of
+    another, and the other keeps it. The published files were made so, and this does the same.
     """
     height, width = x.shape[-2:]
     pixels = (gaussian_filter(x, sigma) * 255 + 1e-3).floor() / 255
     for _ in range(rounds):
         drawn = draw_uniform(x, (2, len(x), height, width), generator)
         down, across = (drawn * 2 * reach).long() - reach  # from -reach to reach - 1
-        source = sources(down, across, reach)
+        source = copy_sources(down, across, reach)
         pixels = pixels.flatten(2).gather(2, source.unsqueeze(1).expand(-1, 3, -1)).view(x.shape)
     return gaussian_filter(pixels, sigma)
 
 
-def sources(down: Tensor, across: Tensor, reach: int) -> Tensor:
-    """Where each pixel's color comes from, (N, H * W), if pixels copy from (`down`, `across`) beside them, in turn.
+def copy_sources(down: Tensor, across: Tensor, reach: int) -> Tensor:
+    """Find the source of each pixel, (N, H * W), if pixels copy from (`down`, `across`) beside them in order.
 
-    The turn is from the last pixel to the first, in the part at least `reach` from the border. Who copies from a pixel
-    whose turn was before gets what that one has got. All chains are followed at once, each step twice as far.
+    The order is from the last pixel to the first, of those at least `reach` from the border. A pixel that copies from
+    one that was overwritten before gets its new color. All chains are followed at once, each step twice as far.
     """
     count, height, width = down.shape
     row, column = (torch.arange(n, device=down.device) for n in (height, width))
     moves = ((row > reach) & (row <= height - reach)).unsqueeze(1) & ((column > reach) & (column <= width - reach))
     own = (row.unsqueeze(1) * width + column).expand(count, -1, -1)
     source = torch.where(moves, own + down * width + across, own)
-    source, had_its_turn = source.flatten(1), (source > own).flatten(1)
-    while had_its_turn.any():
+    source, overwritten = source.flatten(1), (source > own).flatten(1)
+    while overwritten.any():
         onward = source.gather(1, source)
-        had_its_turn, source = had_its_turn & had_its_turn.gather(1, source), torch.where(had_its_turn, onward, source)
+        overwritten, source = overwritten & overwritten.gather(1, source), torch.where(overwritten, onward, source)
     return source
 
 
@@ -91,15 +92,16 @@ def sources(down: Tensor, across: Tensor, reach: int) -> Tensor:
 
 
 def motion_blur(x: Tensor, generator: torch.Generator, radius: float, sigma: float) -> Tensor:
-    """A smear of ImageMagick's, in a direction between -45 and 45 degrees."""
+    """Blur as ImageMagick does, in a random direction between -45 and 45 degrees."""
     angle = draw_uniform(x, (len(x),), generator) * 90 - 45
-    return smear(x, angle, radius, sigma)
+    return directional_blur(x, angle, radius, sigma)
 
 
-def smear(x: Tensor, degrees: Tensor, radius: float, sigma: float) -> Tensor:
-    """ImageMagick's motion blur of each image along its own angle, (N,): half a Gaussian, to one side of the pixel.
+def directional_blur(x: Tensor, degrees: Tensor, radius: float, sigma: float) -> Tensor:
+    """Blur each image along its own angle, (N,), with half a Gaussian to one side (ImageMagick's motion blur).
 
-    2 * radius + 1 pixels on a line, whole ones without interpolation; the border is repeated; the result has 256 steps.
+    The kernel has 2 * radius + 1 pixels on a line, without interpolation. The border is repeated. The result is rounded
+    to 256 levels.
     """
     height, width = x.shape[-2:]
     steps = torch.arange(2 * math.ceil(radius) + 1, device=x.device)
@@ -109,7 +111,7 @@ def smear(x: Tensor, degrees: Tensor, radius: float, sigma: float) -> Tensor:
     down, across = ((steps * ratio - 0.5).ceil().long() for ratio in (angle.sin(), angle.cos()))  # (N, steps)
     row, column = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
     flat, smeared = x.flatten(2), torch.zeros_like(x)
-    for step in (weights > FAINTEST).nonzero().flatten().tolist():
+    for step in (weights > MIN_WEIGHT).nonzero().flatten().tolist():
         rows = (row + down[:, step : step + 1]).clamp(0, height - 1)
         columns = (column + across[:, step : step + 1]).clamp(0, width - 1)
         place = (rows.unsqueeze(2) * width + columns.unsqueeze(1)).flatten(1)
@@ -119,7 +121,7 @@ def smear(x: Tensor, degrees: Tensor, radius: float, sigma: float) -> Tensor:
 
 
 def zoom_blur(x: Tensor, generator: torch.Generator, count: int, step: float) -> Tensor:
-    """The mean of the image and of `count` enlargements of its middle, by 1, 1 + step, 1 + 2 step, ..."""
+    """Average the image and `count` enlargements of its center, by 1, 1 + step, 1 + 2 step, ..."""
     total = x.clone()
     for number in range(count):
         total += zoom_center(x, 1 + number * step)

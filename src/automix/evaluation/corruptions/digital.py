@@ -1,4 +1,4 @@
-"""Colors, sampling, files. As all corruptions: pixels in [0, 1] (N, 3, H, W), a generator, the strength, to pixels."""
+"""Colors, sampling, files: functions of pixels in [0, 1] (N, 3, H, W), a generator and the strength."""
 
 import io
 import os
@@ -73,14 +73,14 @@ def elastic_transform(x: Tensor, generator: torch.Generator, amount: float, sigm
     down, across = (torch.arange(n, device=x.device, dtype=x.dtype) for n in (height, width))
     corners = draw_uniform(x, (len(x), 3, 2), generator) * 2 - 1
     places = torch.stack([*torch.meshgrid(across, down, indexing="xy"), torch.ones_like(x[0, 0])], dim=-1)
-    moved = places @ affine_back(corners * jitter * side, height, width).unsqueeze(1)  # (N, H, W, 2), x before y
-    bent = sample(x, moved, repeat_edge=False)
+    moved = places @ inverse_affine(corners * jitter * side, height, width).unsqueeze(1)  # (N, H, W, 2), x before y
+    bent = sample_bilinear(x, moved, repeat_edge=False)
     field = draw_uniform(x, (len(x), 2, height, width), generator) * 2 - 1
     field = gaussian_filter(field, sigma * side, mirror=True, truncate=3.0) * (amount * side)
-    return sample(bent, places[..., :2] + field.permute(0, 2, 3, 1), repeat_edge=True)
+    return sample_bilinear(bent, places[..., :2] + field.permute(0, 2, 3, 1), repeat_edge=True)
 
 
-def affine_back(shift: Tensor, height: int, width: int) -> Tensor:
+def inverse_affine(shift: Tensor, height: int, width: int) -> Tensor:
     """(N, 3, 2): from (x, y, 1) after the map to (x, y) before it, which moves three points by `shift` (N, 3, 2)."""
     center = torch.tensor([width // 2, height // 2], device=shift.device, dtype=shift.dtype)
     signs = torch.tensor([[1, 1], [1, -1], [-1, -1]], device=shift.device, dtype=shift.dtype)
@@ -89,7 +89,7 @@ def affine_back(shift: Tensor, height: int, width: int) -> Tensor:
     return torch.linalg.solve(after, points.expand(len(shift), -1, -1))
 
 
-def sample(x: Tensor, places: Tensor, *, repeat_edge: bool) -> Tensor:
+def sample_bilinear(x: Tensor, places: Tensor, *, repeat_edge: bool) -> Tensor:
     """Bilinear, at `places` (N, H, W, 2) in pixels; beyond the border is the mirror image, see lines.mirror_index."""
     size = torch.tensor([x.shape[-1], x.shape[-2]], device=x.device, dtype=x.dtype)
     grid = (2 * places + 1) / size - 1 if repeat_edge else 2 * places / (size - 1) - 1

@@ -1,6 +1,6 @@
-"""Blurring and resizing as matrices: what happens along a line of pixels, applied to rows and to columns.
+"""Separable filters and resizing as matrices that act on rows and on columns of pixels.
 
-A matrix (out, in) has any border rule in it, and a batch of images is one product.
+A matrix (out, in) can contain any border rule, and a batch of images is one product.
 """
 
 import math
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def apply_separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Images (..., H, W) changed by `rows` (H', H) downwards and by `columns` (W', W) across."""
+    """Apply `rows` (H', H) and `columns` (W', W) to images (..., H, W)."""
     return rows.to(images) @ (images @ columns.to(images).T)
 
 
@@ -21,6 +21,7 @@ def gaussian_filter(images: Tensor, sigma: float, *, mirror: bool = False, trunc
 
 
 def gaussian_matrix(size: int, sigma: float, mirror: bool = False, truncate: float = 4.0) -> Tensor:
+    """Create the matrix (size, size) of a Gaussian blur."""
     radius = int(truncate * sigma + 0.5)
     if radius == 0:
         return torch.eye(size)
@@ -32,15 +33,16 @@ def gaussian_matrix(size: int, sigma: float, mirror: bool = False, truncate: flo
 
 
 def zoom_center(images: Tensor, factor: float) -> Tensor:
-    """The middle of the images enlarged by `factor`, in their own size, as scipy's zoom does it with straight lines.
+    """Enlarge the center of the images by `factor` and keep their size, as scipy's zoom does with order 1.
 
-    The original takes its images for square; here each side has a middle of its own.
+    The original assumes square images; here each side has its own center.
     """
     rows, columns = (zoom_matrix(size, factor) for size in images.shape[-2:])
     return apply_separable(images, rows, columns)
 
 
 def zoom_matrix(size: int, factor: float) -> Tensor:
+    """Create the matrix (size, size) of `zoom_center`."""
     middle = math.ceil(size / factor)
     enlarged = round(middle * factor)  # a little more than `size`: the rest is trimmed off
     trimmed = torch.arange(size) + (enlarged - size) // 2
@@ -53,10 +55,10 @@ def zoom_matrix(size: int, factor: float) -> Tensor:
 
 
 def box_matrix(size: int, new_size: int) -> Tensor:
-    """Pillow's resizing with the BOX filter: the mean of the pixels whose centers lie in the new pixel."""
+    """Create the matrix (new_size, size) of Pillow's BOX filter: means of the pixels whose centers lie in a new one."""
     scale = size / new_size
     center = (torch.arange(new_size, dtype=torch.float64) + 0.5) * scale
-    # Centers often lie exactly on the edge of a new pixel: rounding decides, and is to decide as it does in Pillow.
+    # Centers often lie exactly on the edge of a new pixel, where rounding must decide as it does in Pillow.
     place, half, center = torch.arange(size), max(scale, 1) / 2, center.unsqueeze(1)
     distance = (place - center + 0.5) * (1 / max(scale, 1))
     within = (place >= (center - half + 0.5).floor()) & (place < (center + half + 0.5).floor())
@@ -65,7 +67,7 @@ def box_matrix(size: int, new_size: int) -> Tensor:
 
 
 def mirror_index(places: Tensor, size: int, *, repeat_edge: bool) -> Tensor:
-    """Places beyond the border as places inside: c b a | a b c (`repeat_edge`), or c b | a b c."""
+    """Map positions beyond the border to positions inside: c b a | a b c (`repeat_edge`), or c b | a b c."""
     if repeat_edge:
         places = places % (2 * size)
         return torch.minimum(places, 2 * size - 1 - places)

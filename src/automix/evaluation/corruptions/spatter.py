@@ -10,7 +10,7 @@ from automix.evaluation.corruptions.separable import gaussian_filter
 
 WATER = (175 / 255, 238 / 255, 238 / 255)  # pale turquoise
 MUD = (63 / 255, 42 / 255, 20 / 255)
-FARTHEST = 20  # px from an edge: beyond it is all the same
+MAX_DISTANCE = 20  # px from an edge
 RELIEF = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))  # light from the lower right
 WEAK_EDGE, STRONG_EDGE = 50, 150  # of 255
 
@@ -42,23 +42,24 @@ def spatter(
 
 def _relief(depth: Tensor) -> Tensor:
     """How light falls on drops of this depth (N, 1, H, W), values to 255: their slope, by the distance to an edge."""
-    distance = distance_transform(edges(depth))
+    distance = distance_transform(canny_edges(depth))
     levels = equalize_histogram((box_blur(distance) + 1e-3).floor())
     lit = convolve(levels, torch.tensor(RELIEF)).clamp(0, 255)
     return box_blur(lit).round()
 
 
 def box_blur(images: Tensor) -> Tensor:
+    """Average 3 x 3 pixels."""
     return convolve(images, torch.full((3, 3), 1 / 9, dtype=torch.float64))
 
 
-def edges(depth: Tensor) -> Tensor:
-    """Canny's edges of values 0 to 255, (N, 1, H, W) bool: the crest of the gradient, strong or connected to strong."""
+def canny_edges(depth: Tensor) -> Tensor:
+    """Detect edges (Canny) of values 0 to 255, (N, 1, H, W) bool: strong ones, and weak ones connected to them."""
     padded = F.pad(depth, (1, 1, 1, 1), mode="replicate")
     sobel = torch.tensor([[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]], device=depth.device)
     across, down = F.conv2d(padded, torch.stack([sobel, sobel.T]).unsqueeze(1)).split(1, dim=1)
     steepness = across.abs() + down.abs()
-    weak = _crest(steepness, across, down) & (steepness > WEAK_EDGE)
+    weak = _non_maximum_suppression(steepness, across, down) & (steepness > WEAK_EDGE)
     found = weak & (steepness > STRONG_EDGE)
     while True:
         grown = weak & (F.max_pool2d(found.float(), 3, stride=1, padding=1) > 0)
@@ -67,8 +68,8 @@ def edges(depth: Tensor) -> Tensor:
         found = grown
 
 
-def _crest(steepness: Tensor, across: Tensor, down: Tensor) -> Tensor:
-    """Where the gradient is larger than on both sides of it: left and right, above and below, or aslant."""
+def _non_maximum_suppression(steepness: Tensor, across: Tensor, down: Tensor) -> Tensor:
+    """Keep pixels whose gradient is larger than on both sides of it: horizontally, vertically or diagonally."""
     padded = F.pad(steepness, (1, 1, 1, 1))
     height, width = steepness.shape[-2:]
 
@@ -86,10 +87,10 @@ def _crest(steepness: Tensor, across: Tensor, down: Tensor) -> Tensor:
 
 
 def distance_transform(marked: Tensor) -> Tensor:
-    """The distance in pixels of every place to the next `marked` one (N, 1, H, W), at most FARTHEST."""
-    squares = torch.where(marked, 0.0, float(FARTHEST**2))
+    """Compute the distance in pixels to the nearest `marked` pixel (N, 1, H, W), at most MAX_DISTANCE."""
+    squares = torch.where(marked, 0.0, float(MAX_DISTANCE**2))
     for dim in (2, 3):
-        reach = min(FARTHEST, squares.shape[dim] - 1)
+        reach = min(MAX_DISTANCE, squares.shape[dim] - 1)
         nearest = squares.clone()
         for step in range(1, reach + 1):
             size = squares.shape[dim] - step
@@ -101,7 +102,7 @@ def distance_transform(marked: Tensor) -> Tensor:
 
 
 def equalize_histogram(levels: Tensor) -> Tensor:
-    """Whole values 0 to 255 (N, 1, H, W) with a level histogram, as OpenCV's: the smallest one becomes 0."""
+    """Equalize the histogram of whole values 0 to 255 (N, 1, H, W) as OpenCV does: the smallest one becomes 0."""
     value = levels.long().flatten(1)
     counts = value.new_zeros(len(value), 256).scatter_add_(1, value, torch.ones_like(value))
     smallest = counts.gather(1, value.amin(dim=1, keepdim=True))

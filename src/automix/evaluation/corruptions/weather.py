@@ -1,4 +1,4 @@
-"""Weather. As all corruptions: pixels in [0, 1] (N, 3, H, W), a generator, and the strength, to pixels."""
+"""Weather: functions of pixels in [0, 1] (N, 3, H, W), a generator and the strength, as all corruptions are."""
 
 from functools import lru_cache
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automix.core.draws import draw_uniform, step_generator
-from automix.evaluation.corruptions.blur import smear
+from automix.evaluation.corruptions.blur import directional_blur
 from automix.evaluation.corruptions.noise import normal
 from automix.evaluation.corruptions.separable import zoom_center
 
@@ -32,7 +32,7 @@ def snow(
     flakes = zoom_center(mean + spread * normal(x, (len(x), 1, *x.shape[-2:]), generator), zoom)
     flakes = (torch.where(flakes < threshold, 0, flakes).clamp(0, 1) * 255).floor() / 255
     angle = -135 + 90 * draw_uniform(x, (len(x),), generator)
-    flakes = smear(flakes, angle, radius, sigma)
+    flakes = directional_blur(flakes, angle, radius, sigma)
     gray = (x * torch.tensor(GRAY, device=x.device).view(3, 1, 1)).sum(dim=1, keepdim=True)
     pale = torch.maximum(x, gray * 1.5 + 0.5)
     return kept * x + (1 - kept) * pale + flakes + flakes.flip(-1, -2)
@@ -42,12 +42,12 @@ def fog(x: Tensor, generator: torch.Generator, strength: float, decay: float) ->
     """A plasma fractal on top, all of it darkened so that the brightest value stays possible."""
     height, width = x.shape[-2:]
     side = 1 << (max(height, width) - 1).bit_length()
-    clouds = plasma(x, side, decay, generator)[:, :, :height, :width]
+    clouds = plasma_fractal(x, side, decay, generator)[:, :, :height, :width]
     brightest = x.amax(dim=(1, 2, 3), keepdim=True)
     return (x + strength * clouds) * brightest / (brightest + strength)
 
 
-def plasma(x: Tensor, side: int, decay: float, generator: torch.Generator) -> Tensor:
+def plasma_fractal(x: Tensor, side: int, decay: float, generator: torch.Generator) -> Tensor:
     """The diamond-square algorithm on a torus, (N, 1, side, side) from 0 to 1; `side` is a power of two.
 
     The uniform noise added to the mean of four neighbors has the amplitude wobble squared, as in the original.
