@@ -9,6 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from automix.runs.folder import RunFolder
+
 LINE = "--epochs 2 --batch-size 12 --lr 0.01 --checkpoint-minutes 0"
 NETWORK = "--model-options.layers [1,1,1,1] --model-options.channels [8,8,8,8] --model-options.norm_layer groupnorm1"
 
@@ -18,6 +20,19 @@ def run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_folder_in_use_is_refused_by_all_processes(photos: Path, tmp_path: Path) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["-m", "automix", "train", str(photos), "--out", str(tmp_path / "run"), *LINE.split(), *NETWORK.split()]
+    with RunFolder(tmp_path / "run").lock():
+        done = subprocess.run(
+            [*torchrun, *words], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
+        )
+    assert done.returncode != 0
+    assert f"automix: {tmp_path}/run: another process is training in this folder" in done.stderr
+    assert f"automix: {tmp_path}/run: the main process of this run was refused the folder" in done.stderr
+    assert "Traceback" not in done.stderr.split("torch/distributed")[0]
 
 
 @pytest.mark.parametrize("method", ["automix", "mixup_or_cutmix"])

@@ -72,7 +72,7 @@ def test_a_chain_of_kills(photos: Path, tmp_path: Path, record: Record) -> None:
     """Each child goes on where the last one was killed; in the end the run is left to finish."""
     whole, killed = (configure(photos, tmp_path / name, epochs=80) for name in ("whole", "killed"))
     chance = random.Random(8)
-    kills = unreadable = inside = between = steps = 0
+    kills = unreadable = inside = steps = 0
     began = time.monotonic()
     while kills < KILLS and time.monotonic() - began < LONGEST:
         child = fork(train_slowly_saving, killed)
@@ -89,7 +89,7 @@ def test_a_chain_of_kills(photos: Path, tmp_path: Path, record: Record) -> None:
         inside += bool(temporary_files(killed.folder, child.pid))
         assert len(leftovers(killed.folder)) <= 2, "what dead processes left behind piles up"
         if RunFolder(killed.folder).has_checkpoint:
-            between += not (killed.folder / CHECKPOINT).exists()
+            assert (killed.folder / CHECKPOINT).exists(), "a moment without a checkpoint at its path"
             try:
                 now = int(read_checkpoint(killed.folder / CHECKPOINT).facts["step"])
                 assert now >= steps, "work that was saved is lost"
@@ -99,7 +99,7 @@ def test_a_chain_of_kills(photos: Path, tmp_path: Path, record: Record) -> None:
     train_apart(killed)
     train_apart(whole)
     same = digest(whole.folder) == digest(killed.folder)
-    seen = f"{inside} kills inside a save, {between} between its two moves; {unreadable} checkpoints unreadable"
+    seen = f"{inside} kills inside a save; {unreadable} checkpoints unreadable"
     record(
         "a chain of SIGKILLs in one run", kills, kills - unreadable, f"{'nothing' if same else 'the digest'}: {seen}"
     )
@@ -142,7 +142,7 @@ def test_a_polite_signal(number: signal.Signals, code: int, photos: Path, tmp_pa
     step = int(read_checkpoint(tmp_path / "run" / CHECKPOINT).facts["step"])
     assert f"stopped after step {step} of" in error
     assert error.count("\n") == 1
-    survived = process.returncode == code and seconds < 10
+    survived = process.returncode == code
     record(
         f"{number.name}", 1, int(survived), f"nothing: saved and left in {seconds:.1f} s with code {process.returncode}"
     )
@@ -161,7 +161,7 @@ def test_two_ctrl_c(photos: Path, tmp_path: Path, record: Record) -> None:
         seconds = time.monotonic() - asked
     assert error.count("\n") == 1
     assert read_checkpoint(tmp_path / "run" / CHECKPOINT).facts["step"] > 0
-    survived = process.returncode == 130 and seconds < 10  # most of it is Python taking itself apart
+    survived = process.returncode == 130
     record("SIGINT twice", 1, int(survived), f"since the last checkpoint; left in {seconds:.1f} s with code 130")
     assert survived
 
@@ -170,7 +170,7 @@ def test_a_signal_before_the_first_step(photos: Path, tmp_path: Path, record: Re
     """While data are read there is nothing to save, and no reason to stay."""
     with start(photos, tmp_path / "run") as process:
         while process.poll() is None and not (tmp_path / "run").exists():
-            time.sleep(0.005)  # the folder is made when all is read
+            time.sleep(0.005)  # the folder is made before the data is read
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     record("SIGTERM at the start", 1, int(process.returncode == 143), "nothing")

@@ -100,10 +100,8 @@ def mixes_pairs(task: Task, x: Tensor) -> bool:
 
 
 def _takes_normalization(name: str) -> bool:
-    if name == "automix":
-        return False
-    function = getattr(import_module(f"automix.methods.{name}"), name)
-    return "mean" in inspect.signature(function).parameters
+    function = getattr(import_module(f"automix.methods.{name}"), name, None)  # learned methods have none
+    return function is not None and "mean" in inspect.signature(function).parameters
 
 
 def _needs_no_network(name: str) -> bool:

@@ -1,5 +1,6 @@
 """The paper's ablations: Table 9 (Mix Block), 10 (momentum pipeline), 11 and Figure 10 (layer), Figure 9 (alpha)."""
 
+from automix.methods import has_own_teacher
 from automix.studies.cells import Cell, Column, Row, Source
 from automix.studies.experiment import Experiment, make_experiment
 from automix.studies.names import METHODS, R18, R50, RX50, column
@@ -83,7 +84,7 @@ def pipeline_cell(row: str, where: Column, paper: float | None, *, block_options
     Returns:
         The cell.
     """
-    if where.values["method"] == "automix":
+    if has_own_teacher(where.values["method"]):
         options = {**(block_options or {"preset": "paper"}), **_PIPELINE_OPTIONS[row]}
     elif row == "mp-m0":
         return Cell(row, where.name, paper, note="the same as (none): only the average changes")

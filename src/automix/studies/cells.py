@@ -11,6 +11,7 @@ Averaging does not change the student, so one run with ``ema=True`` gives both n
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from automix.methods import has_own_teacher
 from automix.runs.metrics import Network
 from automix.studies.settings import Values, merge_values
 
@@ -150,13 +151,13 @@ def make_cell(row: Row, column: Column, paper: float | None, impossible: str = "
     """
     values = merge_values(column.values, row.values)
     method = values["method"]
-    paper_network: Network = "teacher" if method == "automix" or values["recipe"] == "deit" else "student"
+    paper_network: Network = "teacher" if has_own_teacher(method) or values["recipe"] == "deit" else "student"
     if impossible:
         return Cell(row.name, column.name, paper, paper_network, note=impossible)
     averaged = merge_values(values, {"ema": True})
     if column.measure.startswith(RUN_MEASURES):
         return Cell(row.name, column.name, paper, "teacher", teacher=Source(averaged, "teacher"))
     # a detector is built on the network that a run deploys
-    own_run = method in MIX_WITH_DEPLOYED or (column.measure.startswith("detect/") and method != "automix")
+    own_run = method in MIX_WITH_DEPLOYED or (column.measure.startswith("detect/") and not has_own_teacher(method))
     student = Source(merge_values(values, {"ema": False}), "student") if own_run else Source(averaged, "student")
     return Cell(row.name, column.name, paper, paper_network, student, Source(averaged, "teacher"))

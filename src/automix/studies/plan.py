@@ -13,6 +13,7 @@ import yaml
 from automix.core.errors import AutomixError
 from automix.core.validation import unknown_name
 from automix.data import DATASETS
+from automix.methods import find_method
 from automix.runs.config import TRIALS_DIFFER_IN, TrainConfig
 from automix.runs.folder import RunFolder
 from automix.studies.cells import NETWORKS, Cell, Network
@@ -30,8 +31,6 @@ TRAINING_IMAGES = {
     "inat2018": 437_513,
     "places205": 2_448_873,
 }
-
-AUTOMIX_LAYER = 3  # its default
 
 GRID_SETTINGS = ("seed", "out", "data_root", "recipe", "method")  # --set cannot change them
 
@@ -266,7 +265,8 @@ def drop_implied(values: Values) -> Values:
         The settings without explicit method options, alpha and layer that the recipe or the method has anyway.
     """
     recipe = cached_recipe(values["recipe"])
-    implied: Values = {"layer": AUTOMIX_LAYER} if values["method"] == "automix" else {}
+    layer = getattr(find_method(values["method"]), "DEFAULT_LAYER", None)
+    implied: Values = {} if layer is None else {"layer": layer}
     implied |= recipe.options_for(values["method"], values["model"], values["data"])
     given = values["method_options"].items()
     kept = {name: value for name, value in given if name not in implied or implied[name] != value}

@@ -6,6 +6,7 @@ stem for small images. The batches are small: with as many images of CIFAR, Mixu
 49.1 % in batches of 100.
 """
 
+from automix.methods import has_own_teacher
 from automix.methods.automix.settings import AutoMixSettings
 from automix.runs.recipes.alphas import paper_alpha
 from automix.studies.ablations import MIX_BLOCK_ROWS, PIPELINE_METHODS, PIPELINE_ROWS, automix_row, pipeline_cell
@@ -113,7 +114,7 @@ REPLICA_MIX_BLOCK = make_experiment(
 
 _PIPELINE_COLUMNS = tuple(
     Column(f"shapes-{method}", f"shapes, {title}, top-1 %",
-           {**SHAPES, "method": method, **({} if method == "automix" else {"alpha": 1.0})})
+           {**SHAPES, "method": method, **({} if has_own_teacher(method) else {"alpha": 1.0})})
     for method, title in PIPELINE_METHODS.items()
 )  # fmt: skip
 REPLICA_PIPELINE = Experiment(

@@ -12,6 +12,7 @@ from automix.methods.automix.block_file import load_mix_block, save_mix_block
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.mix_block import MixBlock
 from automix.methods.automix.settings import BLOCK_FIELDS, PRESETS, AutoMixSettings
+from automix.methods.automix.task import DEFAULT_LAYER as DEFAULT_LAYER
 from automix.methods.automix.task import AutoMix
 
 __all__ = [

@@ -46,6 +46,8 @@ LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: im
 CHECKED_STEP = 20  # by then the Mix Block must have moved
 WARMUP_STEPS = 200  # before that, flat masks are no reason for a warning
 
+DEFAULT_LAYER = 3
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -88,7 +90,7 @@ class AutoMix(Task):
     def __init__(
         self,
         model: nn.Module,
-        layer: int | str = 3,
+        layer: int | str = DEFAULT_LAYER,
         *,
         preset: str = "tuned",
         mix_block: MixBlock | Path | str | None = None,
