@@ -204,7 +204,7 @@ def test_zoom_blur_is_the_mean_of_the_image_and_its_enlargements() -> None:
 
 
 def brute_disc(radius: float, softening: float) -> np.ndarray:
-    """The disc on a grid, then softened point by point, mirror_index at the grid's edge."""
+    """The disk on a grid, then softened point by point, mirrored at the grid's edge."""
     reach = max(8, int(radius))
     grid = range(-reach, reach + 1)
     hard = np.array([[float(x * x + y * y <= radius * radius) for x in grid] for y in grid])

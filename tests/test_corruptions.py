@@ -37,7 +37,7 @@ class Thresholds(nn.Module):
 
 
 class Linear(nn.Module):
-    """Predictions by random weights of all pixels, so that small changes change answers."""
+    """Predictions by random weights of all pixels, so that small changes change them."""
 
     def __init__(self, classes: int, size: int) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 from automix.core.errors import AutomixError
 from automix.data.image_set import ImageSet
 from automix.evaluation import (
+    EVALUATORS,
     EvaluationResult,
     Samples,
     evaluate_accuracy,
@@ -24,6 +26,7 @@ from automix.evaluation import (
     evaluate_mixed,
     method_mixer,
 )
+from automix.views.report.evaluations import CAPTIONS
 
 Evaluate = Callable[..., EvaluationResult]
 
@@ -82,12 +85,21 @@ def test_values_do_not_depend_on_the_batch_size(name: str) -> None:
     assert found[0] == pytest.approx(found[1], abs=1e-3)
 
 
+@pytest.mark.parametrize("name", EVALUATORS)
+def test_names_agree_with_the_pages(name: str) -> None:
+    docs = Path(__file__).parents[1] / "docs" / "evaluate"
+    assert f"--on {name}" in (docs / f"{name}.md").read_text()
+    assert f"[{name}]({name}.md)" in (docs / "README.md").read_text()
+    assert name in ALL
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_values_have_notes_and_pictures(name: str) -> None:
     result = ALL[name](HandWritten(3), squares())
     assert dict(result) == result.values
     assert all(isinstance(value, float) for value in result.values.values())
     assert all(note and "\n" not in note for note in result.notes)
+    assert result.pictures.keys() <= CAPTIONS.keys()  # of the report
     assert result.pictures
     for draw in result.pictures.values():
         picture = draw()

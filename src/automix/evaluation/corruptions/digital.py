@@ -15,14 +15,14 @@ from automix.evaluation.corruptions.separable import box_matrix, gaussian_filter
 
 
 def brightness(x: Tensor, generator: torch.Generator, added: float) -> Tensor:
-    """More V of HSV. Hue and saturation are ratios of the colors, so all three grow alike."""
+    """Add to V of HSV. Hue and saturation are ratios of the channels, so all three grow by the same factor."""
     value = x.amax(dim=1, keepdim=True)
     brighter = (value + added).clamp(0, 1)
     return torch.where(value > 0, x * (brighter / value.clamp(min=1e-6)), brighter)
 
 
 def saturate(x: Tensor, generator: torch.Generator, factor: float, added: float) -> Tensor:
-    """Another S of HSV, factor * S + added. As in skimage the hue of a gray pixel is red, which `added` brings out."""
+    """Change S of HSV to factor * S + added. As in skimage a gray pixel has the hue of red, which `added` shows."""
     value = x.amax(dim=1, keepdim=True)
     chroma = value - x.amin(dim=1, keepdim=True)
     below = (value - x) / chroma.clamp(min=1e-6)  # 0 for the strongest color, 1 for the weakest
@@ -32,13 +32,13 @@ def saturate(x: Tensor, generator: torch.Generator, factor: float, added: float)
 
 
 def contrast(x: Tensor, generator: torch.Generator, factor: float) -> Tensor:
-    """Less difference to the mean color of the image."""
+    """Scale the difference to the mean color of the image."""
     mean = x.mean(dim=(2, 3), keepdim=True)
     return (x - mean) * factor + mean
 
 
 def pixelate(x: Tensor, generator: torch.Generator, share: float) -> Tensor:
-    """Pillow's BOX resizing to `share` of each side and back."""
+    """Resize to `share` of each side and back, with Pillow's BOX filter."""
     height, width = x.shape[-2:]
     smaller = (max(1, int(height * share)), max(1, int(width * share)))
     pixels = x * 255
@@ -49,7 +49,7 @@ def pixelate(x: Tensor, generator: torch.Generator, share: float) -> Tensor:
 
 
 def jpeg_compression(x: Tensor, generator: torch.Generator, quality: float) -> Tensor:
-    """Pillow's JPEG and back, one image at a time: no batch of them is encoded anywhere."""
+    """Compress each image by Pillow's JPEG, one at a time, and decode it."""
     pixels = (x * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
 
     def compressed(image: np.ndarray) -> np.ndarray:
@@ -63,7 +63,7 @@ def jpeg_compression(x: Tensor, generator: torch.Generator, quality: float) -> T
 
 
 def elastic_transform(x: Tensor, generator: torch.Generator, amount: float, sigma: float, jitter: float) -> Tensor:
-    """A small affine map, then every pixel from somewhere near it, neighbors from similar places (bilinear).
+    """Apply a small affine map, then move every pixel a little, neighbors to similar places (bilinear).
 
     All three strengths are shares of the shorter side: how far pixels move, how smoothly, and how far three points of
     the affine map do. OpenCV's warp rounds places to 1/32 px, this does not.
@@ -81,7 +81,7 @@ def elastic_transform(x: Tensor, generator: torch.Generator, amount: float, sigm
 
 
 def inverse_affine(shift: Tensor, height: int, width: int) -> Tensor:
-    """(N, 3, 2): from (x, y, 1) after the map to (x, y) before it, which moves three points by `shift` (N, 3, 2)."""
+    """Find the inverse (N, 3, 2) of the affine map that moves three points by `shift` (N, 3, 2), on rows (x, y, 1)."""
     center = torch.tensor([width // 2, height // 2], device=shift.device, dtype=shift.dtype)
     signs = torch.tensor([[1, 1], [1, -1], [-1, -1]], device=shift.device, dtype=shift.dtype)
     points = center + signs * (min(height, width) // 3)
@@ -90,7 +90,7 @@ def inverse_affine(shift: Tensor, height: int, width: int) -> Tensor:
 
 
 def sample_bilinear(x: Tensor, places: Tensor, *, repeat_edge: bool) -> Tensor:
-    """Bilinear, at `places` (N, H, W, 2) in pixels; beyond the border is the mirror image, see lines.mirror_index."""
+    """Sample at `places` (N, H, W, 2) in pixels, bilinearly; the border is mirrored as in separable.mirror_index."""
     size = torch.tensor([x.shape[-1], x.shape[-2]], device=x.device, dtype=x.dtype)
     grid = (2 * places + 1) / size - 1 if repeat_edge else 2 * places / (size - 1) - 1
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=not repeat_edge)

@@ -15,7 +15,7 @@ def apply_separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def gaussian_filter(images: Tensor, sigma: float, *, mirror: bool = False, truncate: float = 4.0) -> Tensor:
-    """scipy's gaussian_filter, as skimage.filters.gaussian calls it; the border is repeated, or mirror_index."""
+    """Blur as scipy's gaussian_filter and skimage.filters.gaussian do; the border is repeated, or mirrored."""
     rows, columns = (gaussian_matrix(size, sigma, mirror, truncate) for size in images.shape[-2:])
     return apply_separable(images, rows, columns)
 

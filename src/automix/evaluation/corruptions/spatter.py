@@ -1,4 +1,4 @@
-"""Water drops and mud on the lens, with the few functions of OpenCV that the original draws them by."""
+"""Water drops and mud on the lens, with the functions of OpenCV that the original uses."""
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ def spatter(
     strength: float,
     mud: int,
 ) -> Tensor:
-    """Drops where blurred noise exceeds the threshold: water that shines at its edges, or `mud` that covers.
+    """Add drops where blurred noise exceeds the threshold: water that shines at its edges, or `mud` that covers.
 
     Distances to an edge are exact, those of OpenCV 2 % off. An image without a drop stays, the original divides by 0.
     """
@@ -41,7 +41,7 @@ def spatter(
 
 
 def _relief(depth: Tensor) -> Tensor:
-    """How light falls on drops of this depth (N, 1, H, W), values to 255: their slope, by the distance to an edge."""
+    """Shade drops of this depth (N, 1, H, W), values to 255, by the slope of the distance to an edge."""
     distance = distance_transform(canny_edges(depth))
     levels = equalize_histogram((box_blur(distance) + 1e-3).floor())
     lit = convolve(levels, torch.tensor(RELIEF)).clamp(0, 255)

@@ -28,7 +28,7 @@ def snow(
     sigma: float,
     kept: float,
 ) -> Tensor:
-    """Flakes: noise, enlarged, its peaks smeared in a steep direction; they fall over a paler image, twice."""
+    """Add flakes to a paler image: enlarged noise whose peaks are blurred in a steep direction, added twice."""
     flakes = zoom_center(mean + spread * normal(x, (len(x), 1, *x.shape[-2:]), generator), zoom)
     flakes = (torch.where(flakes < threshold, 0, flakes).clamp(0, 1) * 255).floor() / 255
     angle = -135 + 90 * draw_uniform(x, (len(x),), generator)
@@ -39,7 +39,7 @@ def snow(
 
 
 def fog(x: Tensor, generator: torch.Generator, strength: float, decay: float) -> Tensor:
-    """A plasma fractal on top, all of it darkened so that the brightest value stays possible."""
+    """Add a plasma fractal, and darken the sum so that the brightest value stays the same."""
     height, width = x.shape[-2:]
     side = 1 << (max(height, width) - 1).bit_length()
     clouds = plasma_fractal(x, side, decay, generator)[:, :, :height, :width]
@@ -48,7 +48,7 @@ def fog(x: Tensor, generator: torch.Generator, strength: float, decay: float) ->
 
 
 def plasma_fractal(x: Tensor, side: int, decay: float, generator: torch.Generator) -> Tensor:
-    """The diamond-square algorithm on a torus, (N, 1, side, side) from 0 to 1; `side` is a power of two.
+    """Draw a plasma fractal (diamond-square on a torus), (N, 1, side, side) from 0 to 1; `side` is a power of two.
 
     The uniform noise added to the mean of four neighbors has the amplitude wobble squared, as in the original.
     """
@@ -75,7 +75,7 @@ def plasma_fractal(x: Tensor, side: int, decay: float, generator: torch.Generato
 
 
 def frost(x: Tensor, generator: torch.Generator, image: float, ice: float, scale: float) -> Tensor:
-    """`image` times the image and `ice` times a random cut of a sheet of ice at `scale`.
+    """Add `image` times the image and `ice` times a random crop of a frost texture at `scale`.
 
     The original cuts from five photographs of frosted glass. These are drawn (see `frost_textures`): the weights are
     the published ones, the texture is not.
@@ -92,14 +92,14 @@ def frost(x: Tensor, generator: torch.Generator, image: float, ice: float, scale
 
 @lru_cache(maxsize=4)
 def frost_textures(scale: float) -> Tensor:
-    """(FROSTS, 3, S, S) in [0, 1], always the same ones; `scale` 1 is FROST_SIDE pixels."""
+    """Draw the frost textures (FROSTS, 3, S, S) in [0, 1], always the same ones; `scale` 1 is FROST_SIDE pixels."""
     if scale == 1:
         return _draw_ice(step_generator(0, 0, stream="frost"))
     return F.interpolate(frost_textures(1), size=round(FROST_SIDE * scale), mode="area")
 
 
 def _draw_ice(generator: torch.Generator) -> Tensor:
-    """Bundles of needles, each in one of a few directions.
+    """Draw bundles of needles, each in one of a few directions.
 
     A needle is white noise through a filter that passes what varies across its direction and not along it. Which
     direction rules, and how thick the ice is, changes slowly from place to place.
@@ -123,7 +123,7 @@ def _draw_ice(generator: torch.Generator) -> Tensor:
 
 
 def _filtered(passed: Tensor, generator: torch.Generator) -> Tensor:
-    """White noise of which the frequencies `passed` (K, S, S / 2 + 1) are left, with mean 0 and variance 1."""
+    """Filter white noise by the frequency response `passed` (K, S, S / 2 + 1), to mean 0 and variance 1."""
     white = torch.randn(len(passed), FROST_SIDE, FROST_SIDE, generator=generator)
     left = torch.fft.irfft2(torch.fft.rfft2(white) * passed, s=white.shape[-2:])
     left = left - left.mean(dim=(1, 2), keepdim=True)

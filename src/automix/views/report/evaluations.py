@@ -15,6 +15,7 @@ from automix.views.report.run_record import strings
 CAPTIONS = {
     "reliability": "Reliability diagram: accuracy over confidence, before and after temperature scaling",
     "corruptions": "Top-1 accuracy by corruption and severity",
+    "attacks": "Images before and after FGSM and PGD, with the predicted classes",
     "cam-panels": "Class activation maps of the two most probable classes, on mixed samples",
     "accuracy-by-class": "Accuracy by class",
     "mixed": "Accuracy on mixed samples, over lam",
