@@ -120,7 +120,9 @@ SETTINGS: dict[str, dict[str, Any]] = {  # of variants that change the recipe
 
 def configure(regime: str, variant: str, seed: int) -> TrainConfig:
     method, options = VARIANTS[variant]
-    values = merge_values(REGIMES[regime], {"method": method, "method_options": options, "ema": True})
+    own = {"method": method, "method_options": {name: v for name, v in options.items() if name != "preset"}}
+    preset = {"preset": options["preset"]} if "preset" in options else {}
+    values = merge_values(REGIMES[regime], {**own, **preset, "ema": True})
     if variant.startswith("double-"):
         values |= {name: 2 * all_settings(values)[name] for name in ("epochs", "batch_size")}
     values |= SETTINGS.get(variant, {})

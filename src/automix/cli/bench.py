@@ -159,10 +159,11 @@ def _check(jobs: "Sequence[Job]") -> "list[Job]":
     """The unfinished runs; missing data and wrong settings are refused before the first of them starts."""
     from automix.runs.config import TrainConfig
     from automix.studies.run_job import is_complete
+    from automix.training.prepare import check_environment
 
     left = [job for job in jobs if not is_complete(job)]
     for job in left:
-        TrainConfig.from_flat(job.values)
+        check_environment(TrainConfig.from_flat(job.values))
     return left
 
 

@@ -8,13 +8,20 @@ from automix.studies.settings import Values, merge_values
 
 
 def automix_row(
-    name: str, title: str, *, layer: int | None = None, alpha: float | None = None, **options: object
+    name: str,
+    title: str,
+    *,
+    preset: str | None = None,
+    layer: int | None = None,
+    alpha: float | None = None,
+    **options: object,
 ) -> Row:
     """Make a row for a variant of AutoMix.
 
     Args:
         name: Its name for ``--methods``.
         title: Its name in the table.
+        preset: AutoMix's preset; the recipe's if not given.
         layer: The stage whose map feeds the Mix Block.
         alpha: ``lam ~ Beta(alpha, alpha)``.
         **options: Options of `AutoMix`.
@@ -22,7 +29,7 @@ def automix_row(
     Returns:
         The row.
     """
-    given = {"layer": layer, "alpha": alpha, "method_options": options or None}
+    given = {"preset": preset, "layer": layer, "alpha": alpha, "method_options": options or None}
     values = {name: value for name, value in given.items() if value is not None}
     return Row(name, title, {"method": "automix", **values})
 
@@ -79,18 +86,20 @@ def pipeline_cell(row: str, where: Column, paper: float | None, *, block_options
         row: A name of `PIPELINE`.
         where: The column; its settings name the method.
         paper: The paper's number.
-        block_options: Options of AutoMix; the paper's preset if not given.
+        block_options: Options of AutoMix on top of the recipe's preset; the preset "paper" if not given.
 
     Returns:
         The cell.
     """
+    preset = {}
     if has_own_teacher(where.values["method"]):
-        options = {**(block_options or {"preset": "paper"}), **_PIPELINE_OPTIONS[row]}
+        options = {**(block_options or {}), **_PIPELINE_OPTIONS[row]}
+        preset = {} if block_options else {"preset": "paper"}
     elif row == "mp-m0":
         return Cell(row, where.name, paper, note="the same as (none): only the average changes")
     else:
         options = {"one_hot_loss": True} if row == "mp-ce" else {}
-    values = merge_values(where.values, {"ema": True, "method_options": options})
+    values = merge_values(where.values, {"ema": True, "method_options": options, **preset})
     if row == "none":
         return Cell(row, where.name, paper, "student", student=Source(values, "student"))
     return Cell(row, where.name, paper, "teacher", teacher=Source(values, "teacher"))

@@ -34,7 +34,7 @@ class Row:
     Attributes:
         name: Its name for ``--methods``.
         title: Its name in the table.
-        values: Its settings: method, method_options, alpha, layer.
+        values: Its settings: method, method_options, preset, alpha, layer.
         official: Whether the paper's number comes from the method's official code instead of the authors' own.
     """
 

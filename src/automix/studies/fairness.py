@@ -12,7 +12,7 @@ from automix.core.errors import AutomixError
 from automix.studies.cells import NETWORKS, Cell, Source
 from automix.studies.settings import with_recipe
 
-METHOD_SETTINGS = ("method", "method_options", "alpha", "layer")
+METHOD_SETTINGS = ("method", "method_options", "preset", "alpha", "layer")
 
 
 def check_fair(name: str, cells: Iterable[Cell], varies: tuple[str, ...] = ()) -> None:
