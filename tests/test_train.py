@@ -361,3 +361,16 @@ def test_a_run_is_not_continued_under_another_meaning_of_its_preset(photos: Path
     file.write_text(file.read_text().replace("block_share: 0.25", "block_share: 0.5"))
     with pytest.raises(AutomixError, match=r"was trained with method_settings=.*block_share"):
         train(config, resume=True)
+
+
+def test_training_from_python_is_one_call(photos: Path, tmp_path: Path) -> None:
+    settings = {"method": "mixup", "epochs": 1, "batch_size": 12, "model_options": TINY}
+    summary = automix.train(photos, out=str(tmp_path / "run"), **settings)
+    assert (summary["method"], summary["steps"]) == ("mixup", 3)
+    assert set(automix.evaluate(tmp_path / "run", "accuracy")) == {"accuracy"}
+    (answer,) = automix.predict(tmp_path / "run", next(photos.rglob("*.png")), top=1)
+    assert answer.classes[0] in automix.load_classifier(tmp_path / "run")[1].classes
+    with pytest.raises(AutomixError, match=r"epoch.*did you mean 'epochs'"):
+        automix.train(photos, epoch=1)
+    with pytest.raises(AutomixError, match="epochs must be set in the configuration"):
+        automix.train(configure(photos, tmp_path / "other"), epochs=1)

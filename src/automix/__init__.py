@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from automix.core.target import Mixed as Mixed
     from automix.core.target import MixedTarget as MixedTarget
     from automix.deploy.predict import predict as predict
+    from automix.evaluation.suite import evaluate as evaluate
     from automix.methods import create_task as create_task
     from automix.methods import methods as methods
     from automix.methods.automix import AutoMix as AutoMix
@@ -57,6 +58,7 @@ _NAMES = {
     "TrainConfig": "automix.runs.config",
     "create_model": "automix.networks.create",
     "create_task": "automix.methods",
+    "evaluate": "automix.evaluation.suite",
     "load_classifier": "automix.runs.folder",
     "predict": "automix.deploy.predict",
     "train": "automix.training",
@@ -89,6 +91,7 @@ __all__ = [
     "create_model",
     "create_task",
     "cutmix",
+    "evaluate",
     "load_classifier",
     "methods",
     "mixup",

@@ -3,8 +3,10 @@
 `train` is the whole of it; the other names are for displays of your own, and for what can end a run early.
 """
 
+from pathlib import Path
 from typing import Any
 
+from automix.core.errors import AutomixError
 from automix.runs.config import TrainConfig
 from automix.training.display import Bar, Lines, Silent, choose_display
 from automix.training.distributed import ProcessLostError, World, process_group
@@ -33,9 +35,16 @@ __all__ = [
 
 
 def train(
-    config: TrainConfig, *, resume: bool = False, overwrite: bool = False, display: Display | None = None
+    config: TrainConfig | str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    display: Display | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Train a classifier and write its run folder.
+
+    ``automix.train("photos/", method="cutmix", epochs=20)`` is ``automix train photos/ --method cutmix --epochs 20``.
 
     The run folder (`automix.runs.RunFolder`) gets the settings, checkpoints, classifiers, metrics, pictures and the
     summary. It is locked while the run trains: a second process is refused. SIGTERM and Ctrl-C save a checkpoint first
@@ -45,13 +54,14 @@ def train(
     dropout and stochastic depth draw from it.
 
     Args:
-        config: The settings.
+        config: The settings, or the name or folder of the data.
         resume: Continue from the checkpoint in the run folder; without one, start. The settings must be those of the
             run, except that the folder, the data and the data root may have moved (the classes and the numbers of
             images must be the same), and `workers`, `device`, `checkpoint_minutes`, `eval_every` and `wandb` may
             differ. The weights that the run started from are no longer needed.
         overwrite: Start anew in the folder of an earlier run, whose files are removed.
         display: Shows the progress; nothing is shown if not given. `choose_display()` is that of the command line.
+        **settings: Fields of `TrainConfig` and of its recipe, if `config` is the data.
 
     Returns:
         The summary, as summary.json has it: data, method, model, seed, steps, seconds and precision; accuracies in
@@ -65,6 +75,10 @@ def train(
         ProcessLostError: Another process of the run has ended or does not answer.
         Stopped: A signal ended the run; its state is saved.
     """
+    if not isinstance(config, TrainConfig):
+        config = TrainConfig.from_flat({"data": str(config), **settings})
+    elif settings:
+        raise AutomixError(f"{next(iter(settings))} must be set in the configuration, which was given")
     display = display or Silent()
     with catch_signals() as stop, process_group(config.device) as world, hold_folder(config, world):
         progress = display.reading if world.is_main_process else None
