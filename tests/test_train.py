@@ -364,7 +364,7 @@ def test_a_run_is_not_continued_under_another_meaning_of_its_preset(photos: Path
 
 
 def test_training_from_python_is_one_call(photos: Path, tmp_path: Path) -> None:
-    settings = {"method": "mixup", "epochs": 1, "batch_size": 12, "model_options": TINY}
+    settings: dict[str, Any] = {"method": "mixup", "epochs": 1, "batch_size": 12, "model_options": TINY}
     summary = automix.train(photos, out=str(tmp_path / "run"), **settings)
     assert (summary["method"], summary["steps"]) == ("mixup", 3)
     assert set(automix.evaluate(tmp_path / "run", "accuracy")) == {"accuracy"}
