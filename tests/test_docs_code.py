@@ -5,6 +5,7 @@ A page's Python blocks run in order in one namespace and in a temporary folder. 
 ``<!-- not run: reason -->`` on the line above it.
 """
 
+import importlib
 import re
 import shlex
 import shutil
@@ -168,6 +169,21 @@ def test_blocks_that_are_not_run_are_few() -> None:
         "docs/evaluate/detection.md": ["needs Pascal VOC"],
         "docs/scaling.md": ["needs a GPU"],
     }
+
+
+DOTTED = re.compile(r"(?<![\w./-])automix(?:\.[A-Za-z_]\w*)+")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_names_in_the_text_exist(page: Path) -> None:
+    """Every `automix.x.y` in inline code is a module or can be reached by attributes."""
+    codes = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+    for name in {name for code in codes for name in DOTTED.findall(code)}:
+        found: Any = automix
+        path = "automix"
+        for part in name.split(".")[1:]:
+            path = f"{path}.{part}"
+            found = getattr(found, part) if hasattr(found, part) else importlib.import_module(path)
 
 
 # --- the command line ------------------------------------------------------------------------------------------------
