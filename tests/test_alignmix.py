@@ -225,7 +225,7 @@ def test_bf16_autocast() -> None:
             lambda: create_task(HandWritten(), layer="head"),
             r"layer 'head' must return maps .*got \(N, 5\)",
         ),
-        (lambda: create_task(HandWritten(), layer=2), "layers: 2 is not in HandWritten"),
+        (lambda: create_task(HandWritten(), layer=2), "layers .*HandWritten, got 2"),
         (lambda: create_task(HandWritten(), layer="body", eps=0.0), "eps.*> 0"),
         (lambda: create_task(HandWritten(), layer="body", iterations=0), "iterations.*integer"),
         (lambda: alignmix(*batch(), moved="third"), "moved.*first, second"),

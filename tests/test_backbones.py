@@ -93,12 +93,12 @@ def test_wide_resnets_have_the_published_sizes(depth: int, width: int, millions:
     [
         (
             {"name": "resnet81"},
-            "model 'resnet81' is unknown: accepted are timm's names and wrn_28_8; close to it: resnet",
+            "model 'resnet81'; close names: resnet.*timm's",
         ),
-        ({"name": "wrn_27_8"}, "depth=27, width=8: accepted are depth"),
+        ({"name": "wrn_27_8"}, r"depth must be 6n \+ 4.*27"),
         ({"num_classes": 0}, "num_classes.*>= 1"),
-        ({"image_size": 0}, "image_size=0: accepted is a number of pixels"),
-        ({"image_size": (32, 32, 3)}, "image_size="),
+        ({"image_size": 0}, "image_size.*>= 1.*0"),
+        ({"image_size": (32, 32, 3)}, "image_size.*>= 1"),
     ],
 )
 def test_wrong_input_is_refused(arguments: dict[str, Any], message: str) -> None:

@@ -180,7 +180,7 @@ def test_a_prior_for_each_output() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"saliency": None}, "saliency is missing: accepted"),
+        ({"saliency": None}, "saliency is missing"),
         ({"num_classes": None}, "num_classes is missing: class indices need it to become rows"),
         ({"num_classes": 2}, "num_classes=2, got"),
         ({"m": 0}, "^m must be .*>= 1"),

@@ -156,10 +156,10 @@ class WithPair(HandWritten):
 @pytest.mark.parametrize(
     ("model", "layers", "message"),
     [
-        (HandWritten, (1,), r"layers: 1 is not in HandWritten: accepted are 0 \(the input\) and names"),
-        (HandWritten, ("bodi",), "layers: 'bodi' is not in HandWritten"),
+        (HandWritten, (1,), r"layers must be 0 \(the input\) or names .*HandWritten, got 1"),
+        (HandWritten, ("bodi",), "layers .*HandWritten, got 'bodi'"),
         (HandWritten, "body", r"layers must be a tuple"),
-        (HandWritten, (), "layers: none given"),
+        (HandWritten, (), "layers .*got none"),
         (HandWritten, ("unused",), "layer 'unused' must run once .* 0 times"),
         (Twice, (0, "unused"), "layer 'unused' must run once .* 2 times"),
         (WithPair, ("pair",), "layer 'pair' must return one tensor, got tuple"),

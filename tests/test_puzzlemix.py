@@ -258,8 +258,8 @@ def test_any_size(size: tuple[int, int], levels: int) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"saliency": None}, r"saliency is missing: accepted is a number >= 0 for each pixel, shape \(6, 16, 16\)"),
-        ({"saliency": torch.rand(6, 8, 8)}, r"saliency has shape \(6, 8, 8\): accepted"),
+        ({"saliency": None}, r"saliency is missing.*\(6, 16, 16\)"),
+        ({"saliency": torch.rand(6, 8, 8)}, r"saliency .*\(6, 16, 16\), got \(6, 8, 8\)"),
         ({"grid": 17}, r"grid.*\[1, 16\]"),
         ({"gamma": 1.5}, r"gamma.*\[0, 1\]"),
         ({"beta": -1.0}, "^beta.*>= 0"),

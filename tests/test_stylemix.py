@@ -192,21 +192,17 @@ def test_torchvisions_vgg_is_accepted(tmp_path: Path) -> None:
 
 
 def test_missing_and_wrong_networks_are_told_when_the_task_is_built(tmp_path: Path) -> None:
-    needed = (
-        "stylemix needs a trained VGG-19 encoder and its decoder: accepted are weights=DIR .* nothing is downloaded"
-    )
+    needed = r"trained VGG-19 encoder and its decoder.*weights=DIR.*encoder=.*decoder="
     for given in ({}, {"encoder": nn.Identity()}, {"weights": tmp_path, "decoder": nn.Identity()}):
         with pytest.raises(ValueError, match=needed):
             automix.create_task("stylemix", HandWritten(), **given)
         with pytest.raises(ValueError, match=needed):
             automix.StyleMix(**given)
-    with pytest.raises(ValueError, match=r"weights .*encoder.safetensors: cannot be read as safetensors"):
+    with pytest.raises(ValueError, match=r"encoder.safetensors: cannot be read as safetensors"):
         load_networks(tmp_path)
     save_file({"0.weight": torch.zeros(3, 3, 1, 1), "0.bias": torch.zeros(3)}, tmp_path / "encoder.safetensors")
     save_file({"other": torch.zeros(1)}, tmp_path / "decoder.safetensors")
-    with pytest.raises(
-        ValueError, match=r"encoder.safetensors: its convolutions begin with \[\(3, 3, 1, 1\)\]; accepted"
-    ):
+    with pytest.raises(ValueError, match=r"encoder.safetensors: its convolutions must be.*got \[\(3, 3, 1, 1\)\]"):
         load_networks(tmp_path)
 
 

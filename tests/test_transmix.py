@@ -162,25 +162,25 @@ SMALL = {"img_size": 32, "patch_size": 8, "depth": 2}
     [
         (
             lambda: automix.create_task("transmix", HandWritten()),
-            "HandWritten is not read out by a class token: accepted",
+            ".*class token.*got HandWritten",
         ),
-        (other("resnet10t"), "ResNet is not read out by a class token"),
+        (other("resnet10t"), ".*class token.*got ResNet"),
         (
             other("swin_tiny_patch4_window7_224", img_size=64, window_size=2),
-            "SwinTransformer is not read out by a class",
+            ".*class token.*got SwinTransformer",
         ),
         (
             other("vit_tiny_patch16_224", global_pool="avg", **SMALL),
-            "VisionTransformer is not read out by a class token",
+            ".*class token.*got VisionTransformer",
         ),
-        (other("vit_tiny_patch16_224", patch_drop_rate=0.5, **SMALL), "the model drops patches: accepted is"),
+        (other("vit_tiny_patch16_224", patch_drop_rate=0.5, **SMALL), ".*patch_drop_rate=0"),
         (
             other("eva02_tiny_patch14_224", global_pool="token", img_size=28, depth=2),
-            "the last block of Eva is not timm's",
+            ".*last block.*got Eva",
         ),
         (
             lambda: transmix(*batch(), attention=torch.rand(6, 16)),
-            r"attention has shape \(6, 16\): accepted is \(6, h, w",
+            r"attention .*\(6, h, w\), got \(6, 16\)",
         ),
     ],
 )

@@ -1,12 +1,21 @@
-"""Whether this process trains together with others, through torch.distributed. Some builds of torch have none."""
+"""The processes of torch.distributed, also for builds of torch that come without it."""
 
 import torch.distributed as dist
 
 
 def is_distributed() -> bool:
+    """Tell whether this process is in a process group.
+
+    Returns:
+        True in a process group.
+    """
     return dist.is_available() and dist.is_initialized()
 
 
 def rank_and_world() -> tuple[int, int]:
-    """This process's number, and how many there are."""
+    """Return the rank of this process and the number of processes.
+
+    Returns:
+        Rank and world size; (0, 1) outside of a process group.
+    """
     return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)

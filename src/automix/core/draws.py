@@ -1,4 +1,4 @@
-"""Random draws: all of them are here, and everything after is a function of ``(x, lam, index, ...)``."""
+"""Random draws. All of them are here; everything else is a function of ``(x, lam, index, ...)``."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,17 +12,35 @@ from automix.core.validation import as_lam, check_alpha, check_index
 
 
 def step_seed(seed: int, step: int, part: int = 0, stream: str = "mixing") -> int:
-    """A seed that depends on nothing but its arguments, so that a resumed run draws the same numbers.
+    """Compute a seed that depends on its arguments alone, so that a resumed run draws the same numbers.
 
-    `part` is the piece of the step's batch, counted over all processes: piece p of process r out of n is p * n + r.
-    Two processes, or one that accumulates two pieces, thus draw alike. `stream` keeps apart draws for other purposes.
+    Args:
+        seed: Seed of the run.
+        step: Number of the optimizer step.
+        part: Piece of the step's batch, counted over all processes: piece p of process r out of n is p * n + r. Two
+            processes, or one that accumulates two pieces, thus draw the same numbers.
+        stream: Name of the purpose; keeps apart the draws for different purposes.
+
+    Returns:
+        The seed, in [0, 2^63).
     """
     digest = hashlib.blake2b(repr((stream, seed, step, part)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def step_generator(seed: int, step: int, part: int = 0, stream: str = "mixing") -> torch.Generator:
-    """A fresh CPU generator seeded by `step_seed`."""
+    """Make a CPU generator seeded by `step_seed`.
+
+    Args:
+        seed: Seed of the run.
+        step: Number of the optimizer step.
+        part: Piece of the step's batch, counted over all processes: piece p of process r out of n is p * n + r. Two
+            processes, or one that accumulates two pieces, thus draw the same numbers.
+        stream: Name of the purpose; keeps apart the draws for different purposes.
+
+    Returns:
+        A new generator.
+    """
     return torch.Generator().manual_seed(step_seed(seed, step, part, stream))
 
 
@@ -34,7 +52,18 @@ def draw_lam(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """lam ~ Beta(alpha, alpha), one for the batch or one per sample; a given `lam` is checked and used as it is."""
+    """Draw ``lam ~ Beta(alpha, alpha)``, or check the given one.
+
+    Args:
+        x: Images; the draw is returned on their device.
+        alpha: Parameter of the Beta distribution, > 0.
+        lam: Use this instead of drawing; a number or ``(N,)``.
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        `lam`, shape ``()`` or ``(N,)``.
+    """
     check_alpha(alpha)
     if lam is not None:
         return as_lam(lam, len(x)).to(
@@ -45,14 +74,33 @@ def draw_lam(
 
 
 def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: torch.Generator | None = None) -> Tensor:
-    """Weights with sum 1 over the last axis, on the device of `x`."""
+    """Draw weights ``~ Dirichlet(alpha, ..., alpha)``.
+
+    Args:
+        x: Images; the draw is returned on their device.
+        shape: Shape of the weights.
+        alpha: Parameter of the distribution, > 0.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        Weights with sum 1 over the last axis.
+    """
     check_alpha(alpha)
     concentration = torch.full(shape, alpha, dtype=at_least_float32(x).dtype, device=_device(generator))
     return torch._sample_dirichlet(concentration, generator).to(x.device)
 
 
 def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
-    """A random permutation of the batch; a given `index` is checked and used as it is."""
+    """Draw a random permutation of the batch, or check the given one.
+
+    Args:
+        x: Images; the draw is returned on their device.
+        index: Use this instead of drawing.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        Partners, ``(N,)``.
+    """
     if index is None:
         return torch.randperm(len(x), generator=generator, device=_device(generator)).to(x.device)
     check_index(index, len(x))
@@ -76,7 +124,16 @@ def draw_cycle(x: Tensor, *, generator: torch.Generator | None = None) -> Tensor
 
 
 def draw_uniform(x: Tensor, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-    """Uniform numbers in [0, 1) on the device of `x`."""
+    """Draw uniform numbers.
+
+    Args:
+        x: Images; the draw is returned on their device.
+        shape: Shape of the numbers.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        Numbers in [0, 1).
+    """
     return torch.rand(shape, generator=generator, device=_device(generator)).to(x.device)
 
 
@@ -85,5 +142,15 @@ def _device(generator: torch.Generator | None) -> torch.device:
 
 
 def draw_one(choices: Sequence[Any], generator: torch.Generator | None) -> Any:
-    """One of `choices`, each as likely; drawn on the CPU, so that a branch on it makes nobody wait."""
+    """Draw one of several choices, each as likely.
+
+    It is drawn on the CPU, because a branch on a number of another device would force a synchronization.
+
+    Args:
+        choices: The choices.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        One of them.
+    """
     return choices[int(draw_uniform(torch.empty(0), (), generator) * len(choices))]

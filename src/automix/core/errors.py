@@ -1,4 +1,4 @@
-"""The exception for a user's mistake, and any exception's message in one line. Needs nothing but Python."""
+"""The exception for users' mistakes, and messages of other exceptions in one line."""
 
 LONGEST = 1000  # characters of a line
 

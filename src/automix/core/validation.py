@@ -54,7 +54,14 @@ _short.maxlevel, _short.maxstring, _short.maxother = 2, 60, 60
 
 
 def show(value: object) -> str:
-    """Return `repr(value)`, shortened to fit an error message."""
+    """Return ``repr(value)``, shortened to fit an error message.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        At most about 60 characters for strings and numbers.
+    """
     return _short.repr(value)
 
 

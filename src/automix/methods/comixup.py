@@ -1,4 +1,4 @@
-"""Co-Mixup (Kim et al., 2021): a whole sub-batch is mixed at once, each output from any number of its images.
+"""Co-Mixup (Kim et al., 2021): a batch is mixed jointly, each output from any number of its images.
 
 m images become m outputs. In block i of a g x g grid output j shows one image; with o_jk the number of blocks in which
 output j shows image k, sal_k the saliency of its blocks (sum 1) and n = g^2, the outputs have the least
@@ -9,15 +9,15 @@ output j shows image k, sal_k the saliency of its blocks (sum 1) and n = g^2, th
         - eta / n    * sum over outputs and blocks of log p_k                           prior of the images
 
 where a product counts only if the other outputs together use image k in more than tau n blocks. As in the original, F
-is lowered for one output after another: the others fixed, diversity is linear in its blocks, and what remains is a
+is lowered for one output after another: with the others fixed, diversity is linear in its blocks, and the rest is a
 Potts problem, here solved for all sub-batches at once by min-sum messages. The label is the sum of the labels shown,
 each with its area.
 
 `lam` has no place in the original: there p ~ Dirichlet(alpha) is one draw for a sub-batch, and so it is here unless
 `lam` is given. Then p = lam for an output's own image (output j is sample j's) and the draw is shared by the others.
 Left out are the original's half-and-half blocks, its second pass against equal outputs and its distance between images
-(weight 0.001). Ours alone is that outputs change seats, so that the one in place j shows much of image j. For small
-images and long schedules; a step costs two to three plain ones, most of it for the saliency.
+(weight 0.001). An addition of ours is that outputs change places, so that the one in place j shows much of image j. For
+small images and long schedules; a step costs two to three plain ones, most of it for the saliency.
 """
 
 from functools import lru_cache
@@ -29,11 +29,13 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32
 from automix.core.draws import draw_dirichlet, draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget, is_multi_label
-from automix.core.validation import check_alpha, check_at_least, check_batch, check_whole
+from automix.core.validation import check_alpha, check_batch, check_range, check_whole
 from automix.methods._shared.labels import count_labels, label_rows
 from automix.methods._shared.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
+
+__all__ = ["comixup", "create_task"]
 
 ROUNDS = 4  # over the outputs
 NEVER = 1e4  # the cost of what must not be chosen
@@ -57,11 +59,28 @@ def comixup(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y` in sub-batches of at most `m`; `index`, a permutation, is the order of dealing.
+    """Mix a batch jointly, each output from any number of its images (Kim et al., 2021).
 
-    `saliency` (N, H, W) says how much each pixel matters; class indices need `num_classes`. The prior of the images is
-    drawn, for each output with `per_sample`; `lam` is the prior of its own image, and 1 gives the image back. The
-    target's rows say what an output shows; its lam, and the mask, are the share of the output's own image.
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: Prior of the images ``~ Dirichlet(alpha)``.
+        saliency: How much each pixel of `x` matters, ``(N, H, W)``, >= 0; see `create_task`.
+        num_classes: Number of classes; required for class indices.
+        m: Largest number of images that are mixed jointly, >= 1.
+        grid: Blocks per side, >= 1.
+        beta: Weight of the coherence, >= 0.
+        gamma: Weight of the diversity, >= 0.
+        eta: Weight of the prior, >= 0.
+        tau: Share of an output that an image may have in the others before diversity counts, >= 0.
+        lam: Prior of an output's own image, a number or ``(N,)``; 1 gives the image back.
+        index: Order in which images are dealt into sub-batches, a permutation of ``range(N)``; drawn if not given.
+        per_sample: Draw the prior for every output instead of once for each sub-batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images; their target, whose rows follow the areas shown and whose lam is the share of the output's own
+        image; and the mask, which is that share at each pixel.
     """
     check_batch(x, y)
     saliency = check_saliency(saliency, x)
@@ -102,7 +121,7 @@ def _check_options(alpha: float, m: int, grid: int, beta: float, gamma: float, e
     check_whole("m", m, 1)
     check_whole("grid", grid, 1)
     for name, value in (("beta", beta), ("gamma", gamma), ("eta", eta), ("tau", tau)):
-        check_at_least(name, value, 0)
+        check_range(name, value, 0)
 
 
 def _take(x: Tensor, shown: Tensor) -> Tensor:
@@ -116,9 +135,14 @@ def _take(x: Tensor, shown: Tensor) -> Tensor:
 
 
 class Deal:
-    """How a batch is dealt, like cards, into as few sub-batches of at most `most` images as there must be.
+    """Deals a batch, like cards, into as few sub-batches of at most `most` images as possible.
 
-    `slots` (S, M) are the numbers of the images; `real` says where there is one, for the last slots of some are empty.
+    `slots` (S, M) are the numbers of the images; `real` is False for the last slots of some sub-batches, which are
+    empty.
+
+    Args:
+        order: Order in which images are dealt, ``(N,)``.
+        most: Largest number of images in a sub-batch.
     """
 
     def __init__(self, order: Tensor, most: int) -> None:
@@ -130,11 +154,11 @@ class Deal:
         self.place = order.argsort()  # of each image
 
     def hand_out(self, values: Tensor) -> Tensor:
-        """(N, ...) to (S, M, ...)"""
+        """Turn (N, ...) into (S, M, ...)."""
         return values[self.slots]
 
     def collect(self, values: Tensor) -> Tensor:
-        """(S, M, ...) to (N, ...), in the order of the batch."""
+        """Turn (S, M, ...) into (N, ...), in the order of the batch."""
         return values[self.place % self.shape[0], self.place // self.shape[0]]
 
 
@@ -151,9 +175,19 @@ def _own_first(prior: Tensor, lam: Tensor) -> Tensor:
 
 
 def objective(cost: Tensor, labels: Tensor, beta: float, gamma: float, tau: float = 0.0) -> Tensor:
-    """F of each sub-batch for `labels` (S, M, g, g), images in blocks, and `cost` (S, M or 1, M, g, g) of showing it.
+    """Compute F of each sub-batch.
 
-    Factors are per block: beta and gamma of the paper divided by n, tau multiplied by n.
+    Weights are per block: beta and gamma of the paper divided by n, tau multiplied by n.
+
+    Args:
+        cost: Cost of showing image k in a block of output j, ``(S, M or 1, M, g, g)``.
+        labels: Image in each block of each output, ``(S, M, g, g)``.
+        beta: Weight of the coherence.
+        gamma: Weight of the diversity.
+        tau: Number of blocks in other outputs before diversity counts.
+
+    Returns:
+        F, ``(S,)``.
     """
     shown = _one_hot(labels, cost.shape[2])
     single = (cost * shown).sum(dim=(1, 2, 3, 4))
@@ -164,9 +198,20 @@ def objective(cost: Tensor, labels: Tensor, beta: float, gamma: float, tau: floa
 
 
 def choose_images(cost: Tensor, labels: Tensor, fixed: Tensor, beta: float, gamma: float, tau: float) -> Tensor:
-    """Lower `objective` from `labels` on, one output after another; outputs that are `fixed` (S, M) show themselves.
+    """Lower `objective` from given labels on, one output after another.
 
-    After the first round the outputs change seats, so that each shows much of its own image.
+    After the first round the outputs change places, so that each shows much of its own image.
+
+    Args:
+        cost: Cost of showing image k in a block of output j, ``(S, M or 1, M, g, g)``.
+        labels: Image in each block to start from, ``(S, M, g, g)``.
+        fixed: Outputs that show their own image alone, ``(S, M)``.
+        beta: Weight of the coherence.
+        gamma: Weight of the diversity.
+        tau: Number of blocks in other outputs before diversity counts.
+
+    Returns:
+        Image in each block, ``(S, M, g, g)``.
     """
     outputs, images = labels.shape[1], cost.shape[2]
     own = torch.arange(outputs, device=labels.device).reshape(1, -1, 1, 1)
@@ -190,7 +235,15 @@ def choose_images(cost: Tensor, labels: Tensor, fixed: Tensor, beta: float, gamm
 
 
 def seat(used: Tensor, fixed: Tensor) -> Tensor:
-    """For each image the output that is seated there, (S, M), greedily by the blocks in which outputs show images."""
+    """Assign outputs to images, greedily by the number of blocks in which outputs show images.
+
+    Args:
+        used: Number of blocks in which output j shows image k, ``(S, M, M)``.
+        fixed: Outputs that keep their place, ``(S, M)``.
+
+    Returns:
+        For each image its output, ``(S, M)``.
+    """
     number = used.shape[1]
     place = torch.arange(number, device=used.device)
     score = used + NEVER * torch.diag_embed(fixed.to(used.dtype))
@@ -205,22 +258,39 @@ def seat(used: Tensor, fixed: Tensor) -> Tensor:
 
 
 def _one_hot(labels: Tensor, number: int) -> Tensor:
-    """(..., g, g) to (..., number, g, g), 1 where the label is the position."""
+    """Turn (..., g, g) into (..., number, g, g), 1 where the label is the position."""
     return (labels.unsqueeze(-3) == torch.arange(number, device=labels.device).reshape(-1, 1, 1)).float()
 
 
 def potts(cost: Tensor, beta: float, labels: Tensor) -> Tensor:
-    """The cost (B, L, g, g) of `labels` (B, K, g, g), for each of K proposals, plus beta for neighbors that differ."""
+    """Compute the cost of labels, plus `beta` for each pair of neighbors that differ.
+
+    Args:
+        cost: Cost of each label in each block, ``(B, L, g, g)``.
+        beta: Cost of neighbors that differ.
+        labels: K proposals, ``(B, K, g, g)``.
+
+    Returns:
+        Cost of each proposal, ``(B, K)``.
+    """
     single = cost.gather(1, labels).sum(dim=(2, 3))
     pairs = (labels.diff(dim=-1) != 0).sum(dim=(2, 3)) + (labels.diff(dim=-2) != 0).sum(dim=(2, 3))
     return single + beta * pairs
 
 
 def least_potts(cost: Tensor, beta: float, before: Tensor) -> Tensor:
-    """Labels (B, g, g) of (nearly) least `potts`, by min-sum messages between neighbors; never worse than `before`.
+    """Find labels of (nearly) least `potts` by min-sum messages between neighbors; never worse than `before`.
 
-    A message says, for each label, what it would cost the sender: the sender's own cost of it, or beta more than its
+    A message holds, for each label, what it would cost the sender: the sender's own cost of it, or beta more than its
     best label.
+
+    Args:
+        cost: Cost of each label in each block, ``(B, L, g, g)``.
+        beta: Cost of neighbors that differ.
+        before: Labels to improve on, ``(B, g, g)``.
+
+    Returns:
+        Labels, ``(B, g, g)``.
     """
     size, number, grid, _ = cost.shape
     senders, there = _neighbors(grid, cost.device)
@@ -239,7 +309,7 @@ def least_potts(cost: Tensor, beta: float, before: Tensor) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _neighbors(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Whom a block hears from above, below, left and right: positions among 4 n messages, and whether there is one."""
+    """Where a block's four messages come from: positions among 4 n messages, and whether there is such a neighbor."""
     row, column = torch.arange(grid**2, device=device) // grid, torch.arange(grid**2, device=device) % grid
     senders, there = [], []
     for down, right, told in ((-1, 0, 1), (1, 0, 0), (0, -1, 3), (0, 1, 2)):  # the block above tells the one below, ...
@@ -253,11 +323,19 @@ def _neighbors(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
-    """The saliency, and the number of classes that the labels need."""
+    """Compute the saliency and the number of classes that the labels need, for `MixTask`."""
     saliency, logits = input_saliency(task.classifier, x, y)
     return {"saliency": saliency, "num_classes": count_labels(y, logits.shape[1])}
 
 
 def create_task(model: nn.Module, **options: Any) -> Task:
-    """The saliency is that of the teacher, if there is one, else of the student, in eval mode."""
+    """Build the training task. The saliency is the classifier's: the teacher's if there is one, in eval mode.
+
+    Args:
+        model: The network to train.
+        **options: Options of `comixup` and of `MixTask`.
+
+    Returns:
+        The task.
+    """
     return MixTask(model, comixup, look=look, **options)

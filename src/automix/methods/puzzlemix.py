@@ -1,4 +1,4 @@
-"""PuzzleMix (Kim et al., 2020): keep the salient blocks of both images, and move them to where they are seen.
+"""PuzzleMix (Kim et al., 2020): the salient blocks of two images are kept, and moved to where both can be seen.
 
 The saliency of a pixel is the norm over channels of the loss's gradient with respect to the image; pooled to a grid of
 blocks and normalized to sum 1 it is sal_i for the image and sal_j for its partner. The mask, one s of `levels` values
@@ -12,11 +12,10 @@ and each image's blocks are then moved so that salient ones come to where the ma
 of t_eps times the squared distance (1 = the side). For 32 px images the grid is g = 2, 4, 8 or 16 per side, drawn for
 each batch; others have the same grids with blocks of at least 2 px, which differ by a pixel where g does not divide.
 
-Where other implementations go wrong: the label must follow each sample's own mask, so there is one lam per sample, and
-a graph cut per image on the CPU is slow. Here all masks of a batch are found at once: E is convex in s, so its
-relaxation to real s has the same minimum, which a primal-dual iteration (Chambolle & Pock, 2011) approaches with
-tensor operations alone. Against exact minimum cuts the energy is 0.1 % too high on average at most; tests/
-test_puzzlemix.py measures it. Accurate on small images and long schedules; a step costs about two plain ones.
+The label follows each sample's own mask, so there is one lam per sample. All masks of a batch are found at once: E is
+convex in s, so its relaxation to real s has the same minimum, which a primal-dual iteration (Chambolle & Pock, 2011)
+approaches with tensor operations alone. Against exact minimum cuts the energy is at most 0.1 % too high on average;
+tests/test_puzzlemix.py measures it. Accurate on small images and long schedules; a step costs about two plain ones.
 """
 
 from functools import lru_cache
@@ -29,11 +28,13 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_at_least, check_batch, check_range, check_whole
+from automix.core.validation import check_batch, check_range, check_whole
 from automix.methods._shared.pixels import pixel_range
 from automix.methods._shared.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
+
+__all__ = ["create_task", "puzzlemix"]
 
 GRIDS = (2, 4, 8, 16)  # blocks per side
 CELLS = 8  # per side, at least: colors are compared, and blocks moved, on no coarser grid (4 px of 32)
@@ -58,10 +59,30 @@ def puzzlemix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y`; `lam`, `index` and `grid` (blocks per side) are drawn unless given.
+    """Keep the salient blocks of each image and of its partner (Kim et al., 2020).
 
-    `saliency` (N, H, W) says how much each pixel matters, see `input_saliency`. The mask is the share of the image in
-    each pixel; with `transport` that pixel may come from another place of the image.
+    The mask is the share of the image at each pixel; with `transport` that pixel may come from another place of the
+    image.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: ``lam ~ Beta(alpha, alpha)``.
+        saliency: How much each pixel of `x` matters, ``(N, H, W)``, >= 0; see `create_task`.
+        beta: Weight of the smoothness, >= 0.
+        gamma: Weight of the pixels in the smoothness, in [0, 1]: beyond it the energy would not be convex.
+        eta: Weight of the prior, >= 0.
+        levels: Number of values of the mask, >= 2.
+        transport: Move blocks to where the mask shows them.
+        t_eps: Cost of moving a block, per squared distance, >= 0.
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        grid: Blocks per side; drawn if not given.
+        per_sample: Draw `lam` for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     check_batch(x, y)
     saliency = check_saliency(saliency, x)
@@ -87,7 +108,7 @@ def puzzlemix(
 def _check_options(beta: float, gamma: float, eta: float, levels: int, t_eps: float) -> None:
     check_range("gamma", gamma, 0, 1)  # beyond it the energy would not be convex
     for name, value in (("beta", beta), ("eta", eta), ("t_eps", t_eps)):
-        check_at_least(name, value, 0)
+        check_range(name, value, 0)
     check_whole("levels", levels, 2)
 
 
@@ -95,16 +116,17 @@ def _check_options(beta: float, gamma: float, eta: float, levels: int, t_eps: fl
 
 
 def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """Compute the saliency of the images, for `MixTask`."""
     return {"saliency": input_saliency(task.classifier, x, y)[0]}
 
 
 def choose_grid(size: tuple[int, int], grid: int | None, generator: torch.Generator | None) -> int:
-    """The given number of blocks per side, checked, or one drawn from those that leave blocks of 2 px or more."""
+    """Check the given number of blocks per side, or draw one that leaves blocks of 2 px or more."""
     if grid is not None:
-        check_range("grid", grid, 1, min(size))
+        check_whole("grid", grid, 1, min(size))
         return grid
     fitting = [grid for grid in GRIDS if 2 * grid <= min(size)] or [1]
-    # On the CPU wherever the images are: a size taken from the device would make the host wait.
+    # On the CPU wherever the images are: a size read from another device would force a synchronization.
     return fitting[int(draw_uniform(torch.empty(0), (), generator) * len(fitting))]
 
 
@@ -140,7 +162,7 @@ def find_mask(
 def _cells(x: Tensor, grid: int) -> Tensor:
     """The images in [0, 1], coarse: (N, C, k g, k g) with k cells for the side of a block.
 
-    They may come normalized by a mean and std that nobody here knows: the batch's own range stands for black and white.
+    Their mean and std are not known here: the range of the batch stands for black and white.
     """
     cells = F.adaptive_avg_pool2d(at_least_float32(x), grid * max(1, CELLS // grid))
     return pixel_range(x).to_pixels(cells)
@@ -233,11 +255,20 @@ def least_energy(cost: Tensor, down: Tensor, right: Tensor) -> Tensor:
 
 
 def match_blocks(saliency: Tensor, shown: Tensor, t_eps: float) -> Tensor:
-    """For each place (N, g, g) the number of the block that moves there, for saliency and visibility (N, g, g).
+    """Find which block moves to each place.
 
     A block that is shown after a move earns its saliency minus t_eps times the squared distance. Blocks propose
-    themselves to the shown places, the nearest first, as long as they earn; a place takes who earns most there, and
-    others go on to their next. This is the original's contest of rows and columns without its (N, n, n) tensors.
+    themselves to the shown places, the nearest first, as long as they earn; a place takes the block that earns most
+    there, and the others go on to their next. This is the original's contest of rows and columns without its (N, n, n)
+    tensors.
+
+    Args:
+        saliency: Saliency of the blocks, ``(N, g, g)``.
+        shown: Whether the mask shows each place, ``(N, g, g)``.
+        t_eps: Cost of moving a block, per squared distance.
+
+    Returns:
+        Numbers of the blocks, ``(N, g, g)``.
     """
     grid = saliency.shape[-1]
     fares, places = _tour(grid, saliency.device)
@@ -264,9 +295,9 @@ def match_blocks(saliency: Tensor, shown: Tensor, t_eps: float) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _tour(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where a block may go, the nearest first: squared distances (K,) with the side as 1, and places (n, K).
+    """Places that a block may move to, the nearest first: squared distances (K,) with the side as 1, and places (n, K).
 
-    Places are numbered row by row, n is none. The last stop is none for every block.
+    Places are numbered row by row, n is outside of the image. The last stop is outside for every block.
     """
     steps = torch.arange(-FARTHEST, FARTHEST + 1, device=device)
     moves = torch.cartesian_prod(steps, steps)
@@ -280,7 +311,17 @@ def _tour(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def move_blocks(x: Tensor, sources: Tensor) -> Tensor:
-    """Images whose place p shows block ``sources[:, p]``; a block that is a pixel too short repeats its last one."""
+    """Move the blocks of images: place p shows block ``sources[:, p]``.
+
+    A block that is a pixel too short repeats its last one.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        sources: Numbers of the blocks, ``(N, g, g)``.
+
+    Returns:
+        Images, ``(N, C, H, W)``.
+    """
     grid, (height, width) = sources.shape[-1], x.shape[-2:]
     source = blocks_to_pixels(sources, (height, width))
 
@@ -298,5 +339,13 @@ def move_blocks(x: Tensor, sources: Tensor) -> Tensor:
 
 
 def create_task(model: nn.Module, **options: Any) -> Task:
-    """The saliency is that of the teacher, if there is one, else of the student, in eval mode."""
+    """Build the training task. The saliency is the classifier's: the teacher's if there is one, in eval mode.
+
+    Args:
+        model: The network to train.
+        **options: Options of `puzzlemix` and of `MixTask`.
+
+    Returns:
+        The task.
+    """
     return MixTask(model, puzzlemix, look=look, **options)

@@ -1,15 +1,15 @@
-"""StyleMix (Hong, Choi and Kim, CVPR 2021): content and style of two images are mixed separately.
+"""StyleMix (Hong et al., 2021): content and style of two images are mixed separately.
 
-An encoder E gives features f_i, f_j; AdaIN gives the content of one the style of the other, f_ij. With the shares
-r_c = `lam` of the content and r_s of the style, both ~ Beta(alpha, alpha), a decoder D makes the image
+An encoder E gives features f_i, f_j; AdaIN gives the content of one the style of the other, f_ij. With the shares r_c =
+`lam` of the content and r_s of the style, both ~ Beta(alpha, alpha), a decoder D makes the image
 
     x_mix = D(t f_i + (1 - r_c - r_s + t) f_j + (r_c - t) f_ij + (r_s - t) f_ji)
     y_mix = lam' * y_i + (1 - lam') * y_j,    lam' = r * r_c + (1 - r) * r_s
 
 with t uniform where all four weights are in [0, 1], and r = 0.7: content says more about the class than style does.
-Whatever t is, the contents have the shares r_c, 1 - r_c and the styles r_s, 1 - r_s. Use it where a network should not
-lean on texture. It is dear: each batch goes, at 224 px, through VGG-19 up to relu4_1 and a decoder of the same size.
-Both must have been trained already and are given as files (`weights`) or as modules; nothing is downloaded.
+Whatever t is, the contents have the shares r_c, 1 - r_c and the styles r_s, 1 - r_s. For networks that should not rely
+on texture. It is expensive: each batch goes, at 224 px, through VGG-19 up to relu4_1 and a decoder of the same size.
+Both must be trained already and are given as files (`weights`) or as modules; nothing is downloaded.
 """
 
 import re
@@ -25,11 +25,14 @@ from torch import Tensor, nn
 
 from automix.core.blend import as_map, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.errors import AutomixError, one_line
 from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
 from automix.core.validation import as_lam, check_batch, check_range, check_whole
 from automix.methods._shared.pixels import pixel_range
 from automix.tasks.mix_task import MixTask
+
+__all__ = ["StyleMix", "create_task", "stylemix"]
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's: torchvision's VGG-19 was trained with them
 FILES = ("encoder.safetensors", "decoder.safetensors")
@@ -53,12 +56,31 @@ def stylemix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y`; `lam` (content), `style_lam`, `t` and `index` are drawn unless given.
+    """Mix content and style of each image and its partner separately (Hong et al., 2021).
 
-    `encoder` takes pixels in [0, 1] to features (N, C, h, w), `decoder` brings them back; images smaller than `size`
-    are enlarged for them. `t` in [0, 1] is where between its bounds t lies. `mean` and `std` are what `x` was
-    normalized by; without them pixels are told from the range of the batch (pixels.py). Where both shares are 1, `x` is
-    given back as it is: through the two networks it would come back only nearly. The mask is constant, the label's lam.
+    Where both shares are 1, `x` is given back as it is: the two networks would reproduce it only nearly. The mask is
+    constant, the label's lam.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: Shares of content and style ``~ Beta(alpha, alpha)``.
+        encoder: Network from pixels in [0, 1] to features ``(N, C, h, w)``.
+        decoder: Network from features back to pixels.
+        r: Weight of the content in the label, in [0, 1]; the style has ``1 - r``.
+        size: Images smaller than this many pixels are enlarged for the networks, >= 16.
+        mean: Mean that normalized `x`, one number per channel; without `mean` and `std` the range of the batch stands
+            for black and white.
+        std: Standard deviation that normalized `x`, one number per channel, > 0.
+        lam: Share of the first image's content, a number or ``(N,)``; drawn if not given.
+        style_lam: Share of the first image's style, a number or ``(N,)``; drawn if not given.
+        t: Position of t between its bounds, in [0, 1]; a number or ``(N,)``, drawn if not given.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        per_sample: Draw the shares for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     check_batch(x, y)
     check_range("r", r, 0, 1)
@@ -81,7 +103,18 @@ def stylemix(
 
 
 def mix_features(f_i: Tensor, f_j: Tensor, content: Tensor, style: Tensor, place: Tensor) -> Tensor:
-    """The four combinations of content and style, weighted so that each has its share; `place` is t in its bounds."""
+    """Sum the four combinations of content and style, weighted so that each has its share.
+
+    Args:
+        f_i: Features of the first images, ``(N, C, h, w)``.
+        f_j: Features of their partners.
+        content: Share of the first images' content, a number or ``(N,)``.
+        style: Share of the first images' style, a number or ``(N,)``.
+        place: Position of t between its bounds, in [0, 1].
+
+    Returns:
+        Mixed features, ``(N, C, h, w)``.
+    """
     low, high = (content + style - 1).clamp(min=0), torch.minimum(content, style)
     t = torch.lerp(low, high, place.to(low.dtype))
     weights = (t, 1 - content - style + t, content - t, style - t)
@@ -90,7 +123,16 @@ def mix_features(f_i: Tensor, f_j: Tensor, content: Tensor, style: Tensor, place
 
 
 def adain(content: Tensor, style: Tensor, epsilon: float = 1e-5) -> Tensor:
-    """The map `content` with each channel's mean and standard deviation of `style` (Huang and Belongie, 2017)."""
+    """Give each channel of `content` the mean and standard deviation of `style` (Huang and Belongie, 2017).
+
+    Args:
+        content: Features to change, ``(N, C, h, w)``.
+        style: Features whose statistics they take.
+        epsilon: Added to the variances.
+
+    Returns:
+        Features, ``(N, C, h, w)``.
+    """
 
     def statistics(z: Tensor) -> tuple[Tensor, Tensor]:
         variance, mean = torch.var_mean(z, dim=(2, 3), correction=0, keepdim=True)
@@ -101,7 +143,7 @@ def adain(content: Tensor, style: Tensor, epsilon: float = 1e-5) -> Tensor:
 
 
 def _enlarge(pixels: Tensor, size: int) -> Tensor:
-    """The shorter side to `size` at least, both to a multiple of 8: three times halved and doubled, it is itself."""
+    """Enlarge the shorter side to `size` at least, and both to a multiple of 8, which halving three times needs."""
     factor = max(1.0, size / min(pixels.shape[-2:]))
     height, width = (8 * max(2, round(side * factor / 8)) for side in pixels.shape[-2:])
     if (height, width) == tuple(pixels.shape[-2:]):
@@ -117,7 +159,11 @@ def _type_of(network: nn.Module, otherwise: Tensor) -> torch.dtype:
 
 
 def vgg_encoder() -> nn.Sequential:
-    """VGG-19 up to relu4_1 as AdaIN has it: borders reflected, colors normalized by a 1 x 1 convolution."""
+    """Build VGG-19 up to relu4_1 as AdaIN has it: reflected borders, colors normalized by a 1 x 1 convolution.
+
+    Returns:
+        The network, untrained.
+    """
     layers: list[nn.Module] = [nn.Conv2d(3, 3, 1)]
     channels = 3
     for width in (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512):
@@ -127,7 +173,11 @@ def vgg_encoder() -> nn.Sequential:
 
 
 def vgg_decoder() -> nn.Sequential:
-    """The mirror image: convolutions in reverse, doubling for pooling, no ReLU at the end."""
+    """Build the mirror image of the encoder: upsampling for pooling, no ReLU at the end.
+
+    Returns:
+        The network, untrained.
+    """
     layers: list[nn.Module] = []
     channels = 512
     for width in (256, 0, 256, 256, 256, 128, 0, 128, 64, 0, 64, 3):
@@ -141,9 +191,15 @@ def _convolution(channels: int, width: int) -> list[nn.Module]:
 
 
 def load_networks(folder: str | Path) -> tuple[nn.Module, nn.Module]:
-    """Encoder and decoder from ``encoder.safetensors`` and ``decoder.safetensors`` in `folder`.
+    """Load encoder and decoder from ``encoder.safetensors`` and ``decoder.safetensors``.
 
-    The encoder's file may be AdaIN's (vgg_normalised) or torchvision's VGG-19; layers after relu4_1 are not looked at.
+    The encoder's file may be AdaIN's (vgg_normalised) or torchvision's VGG-19; layers after relu4_1 are ignored.
+
+    Args:
+        folder: Folder of the two files.
+
+    Returns:
+        The encoder and the decoder.
     """
     paths = [Path(folder) / name for name in FILES]
     read = [_read_convolutions(path) for path in paths]
@@ -161,7 +217,7 @@ def _read_convolutions(path: Path) -> list[tuple[Tensor, Tensor]]:
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"weights {path}: cannot be read as safetensors ({error})") from None
+        raise AutomixError(f"{path}: cannot be read as safetensors ({one_line(error)})") from None
     found = (re.fullmatch(r"((?:features\.)?(\d+))\.weight", name) for name in tensors)
     layers = sorted((int(match[2]), match[1]) for match in found if match)
     return [(tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for _, name in layers if f"{name}.bias" in tensors]
@@ -176,9 +232,9 @@ def _fill(network: nn.Sequential, convolutions: list[tuple[Tensor, Tensor]], pat
     places = [layer for layer in network if isinstance(layer, nn.Conv2d)]
     shapes = [tuple(weight.shape) for weight, _ in convolutions[: len(places)]]
     if shapes != [tuple(place.weight.shape) for place in places]:
-        raise ValueError(
-            f"weights {path}: its convolutions begin with {shapes[:3]}; "
-            "accepted are VGG-19 and, as decoder, its mirror image from relu4_1"
+        raise AutomixError(
+            f"{path}: its convolutions must be those of VGG-19 or, for the decoder, of its mirror image from relu4_1; "
+            f"got {shapes[:3]}, ..."
         )
     for place, (weight, bias) in zip(places, convolutions, strict=False):
         place.weight, place.bias = (nn.Parameter(tensor.float(), requires_grad=False) for tensor in (weight, bias))
@@ -188,13 +244,13 @@ def _fill(network: nn.Sequential, convolutions: list[tuple[Tensor, Tensor]], pat
 def find_networks(
     weights: str | Path | None, encoder: nn.Module | None, decoder: nn.Module | None
 ) -> tuple[nn.Module, nn.Module]:
-    """The modules given, else those in the folder `weights`."""
+    """Return the modules if they are given, else those in the folder `weights`."""
     if encoder is not None and decoder is not None and weights is None:
         return encoder, decoder
     if weights is None or encoder is not None or decoder is not None:
-        raise ValueError(
-            f"stylemix needs a trained VGG-19 encoder and its decoder: accepted are weights=DIR with {FILES[0]} and "
-            f"{FILES[1]}, or both modules as encoder= and decoder=; nothing is downloaded"
+        raise AutomixError(
+            f"stylemix needs a trained VGG-19 encoder and its decoder, and downloads nothing; pass weights=DIR with "
+            f"{FILES[0]} and {FILES[1]}, or both modules as encoder= and decoder="
         )
     return load_networks(weights)
 
@@ -207,7 +263,18 @@ def create_task(
     decoder: nn.Module | None = None,
     **options: Any,
 ) -> MixTask:
-    """The task; `options` are those of `stylemix` and `MixTask`. The two networks are no part of its state."""
+    """Build the training task. The two networks are not part of its state.
+
+    Args:
+        model: The network to train.
+        weights: Folder with ``encoder.safetensors`` and ``decoder.safetensors``.
+        encoder: The encoder as a module, instead of `weights`.
+        decoder: The decoder as a module, instead of `weights`.
+        **options: Options of `stylemix` and of `MixTask`.
+
+    Returns:
+        The task.
+    """
     networks = find_networks(weights, encoder, decoder)
 
     def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
@@ -218,7 +285,17 @@ def create_task(
 
 
 class StyleMix(MixTransform):
-    """``x, soft = StyleMix(num_classes=100, weights="adain")(x, y)``"""
+    """Mix content and style of each image and its partner separately (Hong et al., 2021).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        weights: Folder with ``encoder.safetensors`` and ``decoder.safetensors``.
+        encoder: The encoder as a module, instead of `weights`.
+        decoder: The decoder as a module, instead of `weights`.
+        **options: `alpha`, `r`, `size`, `mean` and `std` of `stylemix`, and `num_classes`, `label_smoothing`,
+            `per_sample` and `generator`, as of every `MixTransform`.
+    """
 
     function = stylemix
 

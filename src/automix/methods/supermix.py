@@ -1,18 +1,18 @@
-"""SuperMix (Dabouei et al., 2021): masks are optimized until a network sees every image in the mixture.
+"""SuperMix (Dabouei et al., 2021): masks are optimized until a network recognizes every image in the mixture.
 
 k images get weights w ~ Dirichlet(alpha) (k = 2: lam and 1 - lam) and masks that sum to 1 in every pixel, the softmax
 of k smooth maps. From equal masks, a few Newton-like steps lower, for each sample,
 
     KL( sum_j w_j class_j || network(x_mix) ) + sparsity * mean( s (1 - s) )
 
-where class_j is the network's own answer to image j and the second term makes masks choose. A step goes along the
+where class_j is the network's own prediction for image j and the second term makes masks binary. A step goes along the
 gradient, smoothed by a Gaussian, as far as would bring the loss to 0 were it linear. After its first step a sample is
-left as it is once the k classes are the network's first k answers. Gradients flow to the masks only.
+left as it is once the k classes are the network's top k predictions. Gradients flow to the masks only.
 
-lam pulls through the network's answer alone, so that the mean of a mask follows it loosely, and the label follows the
-masks really found (lam = 1 gives the image back all the same). A method of distillation: it needs a network that knows
-its classes, a teacher or ``ema=True`` and some training. Costs a forward pass and, for each of `steps`, a forward pass
-and one backward to the images; the original takes up to 50 of them and drops the samples that fail.
+lam acts through the network's prediction alone, so that the mean of a mask follows it loosely, and the label follows
+the masks really found (lam = 1 still gives the image back). A method of distillation: it needs a network that knows its
+classes, a teacher or ``ema=True`` and some training. It costs a forward pass and, for each of `steps`, a forward and a
+backward pass to the images; the original takes up to 50 of them and drops the samples that fail.
 """
 
 from collections.abc import Callable
@@ -26,13 +26,16 @@ from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_dirichlet, draw_index, draw_lam
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget, is_multi_label
 from automix.core.transform import MixTransform
-from automix.core.validation import check_at_least, check_batch, check_whole
+from automix.core.validation import check_batch, check_range, check_whole
 from automix.methods._shared.labels import count_labels, label_rows
 from automix.networks.modes import eval_mode
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
+
+__all__ = ["SuperMix", "create_task", "supermix"]
 
 CELLS = 16  # per side of a mask before it is enlarged, as in the original
 LONGEST = 2000.0  # of the steps' factors, as in the original
@@ -53,14 +56,28 @@ def supermix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y` so that `model`, a classifier, sees all; `lam` and `index` are drawn unless given.
+    """Optimize masks until a network recognizes every image in the mixture (Dabouei et al., 2021).
 
-    The images of sample i are i, index[i], index[index[i]], ...: `k` of them. `lam` is the weight of the first one.
-    `sigma` is in pixels of a 32 px image. With k = 2 the target has y_a and y_b, with more it has rows.
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: Weights of the images ``~ Dirichlet(alpha)``.
+        model: Classifier that is to recognize the images, from images to logits ``(N, num_classes)``.
+        k: Number of images in a mixture, >= 2: i, index[i], index[index[i]], ...
+        steps: Number of optimization steps, >= 1.
+        sigma: Standard deviation of the Gaussian that smooths the gradient, >= 0, in pixels of a 32 px image.
+        sparsity: Weight of the term that makes masks binary, >= 0.
+        lam: Weight of the first image, a number or ``(N,)``; drawn if not given.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        per_sample: Draw the weights for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target (with k > 2 as rows) and the mask of the first image.
     """
     check_batch(x, y)
     if model is None:
-        raise ValueError("model is missing: accepted is a classifier that turns images into logits (N, num_classes)")
+        raise AutomixError("model is missing: supermix needs a classifier from images to logits (N, num_classes)")
     _check_options(k, steps, sigma, sparsity)
     weights = draw_weights(x, alpha, k, lam, per_sample, generator)
     index = draw_index(x, index=index, generator=generator)
@@ -91,13 +108,13 @@ def _check_options(k: int, steps: int, sigma: float, sparsity: float) -> None:
     check_whole("k", k, 2)
     check_whole("steps", steps, 1)
     for name, value in (("sigma", sigma), ("sparsity", sparsity)):
-        check_at_least(name, value, 0)
+        check_range(name, value, 0)
 
 
 def draw_weights(
     x: Tensor, alpha: float, k: int, lam: float | Tensor | None, per_sample: bool, generator: torch.Generator | None
 ) -> Tensor:
-    """The weights (N, k) of the images in a sample; a given `lam` is that of the first, the others share the rest."""
+    """Draw the weights of the images in each sample; a given `lam` is that of the first, the others share the rest."""
     if k == 2:
         first = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
         return torch.stack([first, 1 - first], dim=-1).expand(len(x), 2)
@@ -119,7 +136,21 @@ def find_masks(
     sigma: float,
     sparsity: float,
 ) -> Tensor:
-    """Masks (N, k, H, W), with sum 1 in each pixel, for `images` (N, k, C, H, W) whose `classes` are to be seen."""
+    """Optimize the masks of a batch.
+
+    Args:
+        model: Classifier that is to recognize the images.
+        images: The k images of each sample, ``(N, k, C, H, W)``.
+        weights: Their weights, ``(N, k)``.
+        classes: Their classes, ``(N, k)``.
+        num_classes: Number of classes.
+        steps: Number of optimization steps.
+        sigma: Standard deviation of the Gaussian, in pixels of a 32 px image.
+        sparsity: Weight of the term that makes masks binary.
+
+    Returns:
+        Masks with sum 1 at each pixel, ``(N, k, H, W)``.
+    """
     number, _, _, height, width = images.shape
     weights = weights.to(at_least_float32(images).dtype)
     target = weights.new_zeros(number, num_classes).scatter_add(1, classes, weights)
@@ -142,11 +173,12 @@ def find_masks(
 
 
 def to_masks(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """Enlarge maps to masks with sum 1 at each pixel."""
     return F.interpolate(maps, size=size, mode="bilinear", align_corners=False).softmax(dim=1)
 
 
 def _sees_all(logits: Tensor, classes: Tensor) -> Tensor:
-    """Whether all of the k `classes` (N, k) are among the first k answers, (N,)."""
+    """Whether all of the k `classes` (N, k) are among the top k predictions, (N,)."""
     first = logits.topk(min(classes.shape[1], logits.shape[1]), dim=1).indices
     return (classes.unsqueeze(2) == first.unsqueeze(1)).any(dim=2).all(dim=1)
 
@@ -163,15 +195,39 @@ def _blur(length: int, sigma: float, device: torch.device) -> Tensor:
 
 
 def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """Pass the classifier to `supermix`, for `MixTask`."""
     return {"model": task.classifier}
 
 
 def create_task(model: nn.Module, **options: Any) -> Task:
-    """The masks are optimized for the teacher, if there is one, else for the student, in eval mode."""
+    """Build the training task. Masks are optimized for the classifier: the teacher if there is one, in eval mode.
+
+    Args:
+        model: The network to train.
+        **options: Options of `supermix` and of `MixTask`.
+
+    Returns:
+        The task.
+    """
     return MixTask(model, supermix, look=look, **options)
 
 
 class SuperMix(MixTransform):
-    """``x, soft = SuperMix(model=teacher, num_classes=100)(x, y)``"""
+    """Optimize masks until a network recognizes every image in the mixture (Dabouei et al., 2021).
+
+    Call it as ``x, soft = mix(x, y)``.
+
+    Args:
+        alpha: Weights of the images ``~ Dirichlet(alpha)``.
+        num_classes: Number of classes; not needed where labels are rows already.
+        label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        per_sample: Draw the weights for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+        model: Classifier that is to recognize the images, from images to logits ``(N, num_classes)``.
+        k: Number of images in a mixture, >= 2: i, index[i], index[index[i]], ...
+        steps: Number of optimization steps, >= 1.
+        sigma: Standard deviation of the Gaussian that smooths the gradient, >= 0, in pixels of a 32 px image.
+        sparsity: Weight of the term that makes masks binary, >= 0.
+    """
 
     function = supermix

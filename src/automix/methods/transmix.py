@@ -1,4 +1,4 @@
-"""TransMix (Chen et al., CVPR 2022): CutMix whose label also says where the transformer looked.
+"""TransMix (Chen et al., 2022): CutMix whose label follows the attention of the transformer.
 
 The images are CutMix's. Half of the label's lam is the area that x_i keeps, the other half the share of the class
 token's attention, in the last block and averaged over the heads, that falls on the patches of x_i:
@@ -18,11 +18,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32
+from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
+from automix.core.validation import check_shape
 from automix.methods.cutmix import cutmix
 from automix.networks.modes import eval_mode
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import StepOutput
+
+__all__ = ["create_task", "transmix"]
 
 
 def transmix(
@@ -37,18 +41,40 @@ def transmix(
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
-    """Mix images `x` and labels `y` as CutMix does; the label follows the `attention` (N, h, w) on the MIXED images.
+    """Mix as CutMix does, with a label that follows the attention on the mixed images (Chen et al., 2022).
 
-    It is not known before a network has seen them: without it the label is CutMix's, and `attended` corrects it.
+    Attention is not known before a network has processed the mixed images: without it the label is CutMix's, and
+    `attended` corrects it.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+        alpha: ``lam ~ Beta(alpha, alpha)`` before clipping.
+        attention: Attention on the MIXED images, ``(N, h, w)``.
+        lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
+        index: Partners, a permutation of ``range(N)``; drawn if not given.
+        center: Pixel (row, column) of the box's center, ``(2,)`` or ``(N, 2)``; drawn if not given.
+        per_sample: Draw `lam` and the box for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The mixed images, their target and the mask that was applied.
     """
     mixed = cutmix(x, y, alpha, lam=lam, index=index, center=center, per_sample=per_sample, generator=generator)
     return mixed if attention is None else attended(mixed, attention)
 
 
 def attended(mixed: Mixed, attention: Tensor) -> Mixed:
-    """`mixed` with half of its lam replaced by the share of the `attention` (N, h, w) that x_i draws."""
-    if attention.ndim != 3 or len(attention) != len(mixed.x):
-        raise ValueError(f"attention has shape {tuple(attention.shape)}: accepted is ({len(mixed.x)}, h, w)")
+    """Replace half of the label's lam by the share of the attention on the first image.
+
+    Args:
+        mixed: A mixed batch.
+        attention: Attention on its images, ``(N, h, w)``.
+
+    Returns:
+        The batch with its new label.
+    """
+    check_shape("attention", attention, (len(mixed.x), "h", "w"))
     attention = at_least_float32(attention)
     mask = F.interpolate(mixed.mask.to(attention.dtype), size=attention.shape[-2:], mode="nearest").squeeze(1)
     share = (attention * mask).sum(dim=(1, 2)) / attention.sum(dim=(1, 2))
@@ -58,7 +84,7 @@ def attended(mixed: Mixed, attention: Tensor) -> Mixed:
 
 @contextmanager
 def watch_class_token(model: Any, x: Tensor) -> Iterator[list[Tensor]]:
-    """Inside, every pass of `model` over images like `x` leaves the class token's attention (N, h, w) in the list."""
+    """Record the class token's attention (N, h, w) in every pass of `model` over images like `x` inside the context."""
     attentions: list[Tensor] = []
     attention: Any = model.blocks[-1].attn
 
@@ -79,31 +105,39 @@ def watch_class_token(model: Any, x: Tensor) -> Iterator[list[Tensor]]:
 
 
 def _check_model(model: Any) -> None:
-    """A timm transformer that is read out by its class token, and whose last block attends in the plain way."""
+    """Check that the model is a timm transformer with a class token, and that its last block has plain attention."""
     has_token = getattr(model, "cls_token", None) is not None and getattr(model, "global_pool", None) == "token"
     if not has_token or not hasattr(model, "blocks") or not hasattr(model, "num_prefix_tokens"):
-        raise ValueError(
-            f"{type(model).__name__} is not read out by a class token: accepted are timm's vision transformers that "
-            "are, vit_... and deit_... with global_pool='token'"
+        raise AutomixError(
+            f"transmix needs a vision transformer of timm's with a class token (vit_... or deit_... with "
+            f"global_pool='token'), got {type(model).__name__}"
         )
     from timm.models.vision_transformer import Attention  # here and not above: timm takes two seconds to import
 
     if type(getattr(model.blocks[-1], "attn", None)) is not Attention:
-        raise ValueError(
-            f"the last block of {type(model).__name__} is not timm's plain attention: accepted are vit_... and deit_..."
+        raise AutomixError(
+            f"transmix needs timm's plain attention in the last block (vit_... or deit_...), got {type(model).__name__}"
         )
     if not isinstance(getattr(model, "patch_drop", None), nn.Identity):
-        raise ValueError("the model drops patches: accepted is patch_drop_rate=0")
+        raise AutomixError("transmix needs all patches; build the model with patch_drop_rate=0")
 
 
 def create_task(model: nn.Module, **options: Any) -> "TransMixTask":
-    """The task, for a timm transformer with a class token."""
+    """Build the training task, for a timm transformer with a class token.
+
+    Args:
+        model: The network to train.
+        **options: Options of `transmix` and of `MixTask`.
+
+    Returns:
+        The task.
+    """
     _check_model(model)
     return TransMixTask(model, transmix, **options)
 
 
 class TransMixTask(MixTask):
-    """Labels follow the student's attention while it sees the mixed images."""
+    """Labels follow the student's attention on the mixed images."""
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         mixed = self.mixer(x, y, generator=generator, **self.options)

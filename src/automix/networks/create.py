@@ -1,10 +1,10 @@
-"""Backbones by name: every timm model, and wide ResNets, in a form that fits the image size.
+"""Backbones by name: every timm model, and wide ResNets, adapted to the image size.
 
 timm's networks are made for images of 224 px and reduce them 32 times (plain transformers 16 times). The paper trains
 its ResNets on images of 32 px and 64 px with a 3x3 convolution in place of the 7x7 convolution and the max-pool, which
-reduces 8 times. We do to the other families what this does to ResNets: for images of 64 px or less the reduction of
-ResNet, EfficientNet (MobileNetV2 among them), ConvNeXt, ViT (DeiT) and Swin networks is divided by four.
-Other families are built as timm has them.
+reduces 8 times. Other families are adapted in the same way: for images of 64 px or less the reduction of ResNet,
+EfficientNet (with MobileNetV2), ConvNeXt, ViT (with DeiT) and Swin networks is divided by four. All other families are
+built as timm has them.
 """
 
 import difflib
@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from automix.core.errors import AutomixError
+from automix.core.validation import check_whole, show
 from automix.networks.wide_resnet import WideResNet
 
 SMALL_IMAGE = 64  # px; up to this size a network gets the form for small images
@@ -24,17 +25,22 @@ _PATCH_FAMILIES = ("vision_transformer", "deit", "swin_transformer", "convnext")
 
 
 def create_model(name: str, *, num_classes: int, image_size: int | tuple[int, int] = 224, **options: Any) -> nn.Module:
-    """Build backbone `name` for images of `image_size` (one number, or height and width).
+    """Build a backbone by name, adapted to the image size.
 
-    `name` is any name of timm's, or ``wrn_<depth>_<width>`` for a wide ResNet (the paper's is ``wrn_28_8``). Further
-    `options` go to the network's constructor: ``pretrained=True``, ``drop_path_rate=0.1``,
-    ``channels=(16, 32, 64, 128)`` for a narrow ResNet (whose stem is as narrow where images are small).
+    Args:
+        name: Any timm model name, or ``wrn_<depth>_<width>`` for a wide ResNet (the paper's is ``wrn_28_8``).
+        num_classes: Number of classes, >= 1.
+        image_size: Side of the images in pixels, or height and width.
+        **options: Options of the network's constructor: ``pretrained=True``, ``drop_path_rate=0.1``, ``channels=(16,
+            32, 64, 128)`` for a narrow ResNet (for small images with as narrow a stem).
+
+    Returns:
+        The network.
     """
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
-        raise AutomixError(f"image_size={image_size}: accepted is a number of pixels, or (height, width)")
-    if not isinstance(num_classes, int) or num_classes < 1:
-        raise AutomixError(f"num_classes={num_classes}: accepted is a whole number >= 1")
+        raise AutomixError(f"image_size must be an integer >= 1, or (height, width), got {show(image_size)}")
+    check_whole("num_classes", num_classes, 1)
     if wide := _WIDE_RESNET.fullmatch(name):
         return WideResNet(int(wide[1]), int(wide[2]), num_classes, **options)
     return _create_timm_model(name, num_classes, size, options)
@@ -45,8 +51,8 @@ def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], optio
 
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, [*timm.list_models(), "wrn_28_8"], n=3)
-        hint = f"; close to it: {', '.join(close)}" if close else ""
-        raise AutomixError(f"model {name!r} is unknown: accepted are timm's names and wrn_28_8{hint}")
+        hint = f"; close names: {', '.join(close)}" if close else ""
+        raise AutomixError(f"unknown model {show(name)}{hint}. Available: timm's models and wrn_<depth>_<width>")
     family = timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
     pretrained_cfg = timm.get_pretrained_cfg(name)
     if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:
@@ -79,7 +85,7 @@ def _small_patches(name: str, family: str, size: tuple[int, ...]) -> dict[str, A
 
 
 def _small_resnet_stem(model: Any) -> None:
-    """A 3x3 convolution of stride 1 instead of the stem's convolutions and max-pool (the paper's appendix)."""
+    """Replace the stem's convolutions and max-pool by a 3x3 convolution of stride 1 (the paper's appendix)."""
     old = [module for module in model.conv1.modules() if isinstance(module, nn.Conv2d)]
     model.conv1 = nn.Conv2d(old[0].in_channels, old[-1].out_channels, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -88,7 +94,7 @@ def _small_resnet_stem(model: Any) -> None:
 
 
 def _small_efficientnet_strides(model: Any) -> None:
-    """Stride 1 in the stem and in the first block that would halve the map."""
+    """Set stride 1 in the stem and in the first block that would halve the map."""
     model.conv_stem.stride = (1, 1)
     for block in (block for stage in model.blocks for block in stage):
         strided = [m for m in block.modules() if isinstance(m, nn.Conv2d) and m.stride == (2, 2)]

@@ -1,8 +1,8 @@
-"""The feature tap: the map z^l of a network, computed no further than layer l.
+"""The feature tap reads the map z^l of a network and computes no further than layer l.
 
-Two ways lead to it. timm's networks describe their stages in ``feature_info`` and mostly bring
-``forward_intermediates``, which stops early and returns (N, C, h, w) for every family, transformers included. In any
-other network a forward hook on a named submodule catches the map and leaves the forward pass.
+timm's networks describe their stages in ``feature_info`` and mostly have ``forward_intermediates``, which stops early
+and returns (N, C, h, w) for every family, transformers included. In any other network a forward hook on a named
+submodule catches the map and leaves the forward pass.
 """
 
 import copy
@@ -18,43 +18,52 @@ from automix.core.errors import AutomixError, one_line
 
 @dataclass(frozen=True)
 class FeatureTap:
-    """Reads the map of one layer: position `index` of timm's intermediates, or the output of submodule `name`."""
+    """Reads the feature map of one layer: call it with a network and images."""
 
     channels: int
+    """Number of channels of the map."""
     index: int | None = None
+    """Position among timm's intermediates; None to read a submodule."""
     name: str | None = None
+    """Name of the submodule; None to read timm's intermediates."""
 
     def __call__(self, model: nn.Module, x: Tensor) -> Tensor:
+        """Run the network up to the layer and return the map, (N, C, h, w)."""
         if self.index is not None:
             read: Any = model.forward_intermediates
             return read(x, indices=[self.index], stop_early=True, intermediates_only=True, output_fmt="NCHW")[0]
         z = _run_until(model, str(self.name), x)
         if z.shape[1] != self.channels:
-            shape = tuple(z.shape)
-            raise AutomixError(
-                f"layer={self.name!r} gives {shape}: accepted is a layer with (N, {self.channels}, h, w)"
-            )
+            raise AutomixError(f"layer {self.name!r} must return (N, {self.channels}, h, w), got {tuple(z.shape)}")
         return z
 
 
 def find_tap(model: nn.Module, layer: int | str, channels: int | None = None) -> FeatureTap:
-    """The tap for `layer`: a stage 1..4 of a timm network, or the name of a submodule of any network.
+    """Find the tap for a layer of a network.
 
-    Stage l of a network with a pyramid of maps is the l-th map after the stem; of a plain transformer with n blocks it
-    is the map after block ``n * l / 4``, so that stage 2 of DeiT-S is its sixth block. `channels` is found by itself;
-    name it for a submodule of a network that does not accept a 64 x 64 image.
+    Stage l of a network with a pyramid of maps is the l-th map after the stem. In a plain transformer with n blocks it
+    is the map after block ``n * l / 4``: stage 2 of DeiT-S is its sixth block.
+
+    Args:
+        model: The network.
+        layer: Stage 1 to 4 of a timm network, or the name of a submodule of any network.
+        channels: Number of channels of the map; found by a trial run if not given. Needed for a submodule of a network
+            that does not accept 64 x 64 images.
+
+    Returns:
+        The tap.
     """
     if isinstance(layer, str):
         return _tap_by_name(model, layer, channels)
     stages = _stages(model)
     if not stages:
         raise AutomixError(
-            f"layer={layer}: {type(model).__name__} does not describe its stages; "
-            f"accepted is the name of a submodule: {_some_names(model)}"
+            f"layer must be the name of a submodule, because {type(model).__name__} does not describe its stages; "
+            f"got {layer}. Available: {_some_names(model)}"
         )
     if isinstance(layer, bool) or layer not in range(1, len(stages) + 1):
         raise AutomixError(
-            f"layer={layer}: accepted for {type(model).__name__} are 1 to {len(stages)}, or a submodule's name"
+            f"layer must be in [1, {len(stages)}] for {type(model).__name__}, or the name of a submodule; got {layer}"
         )
     index, info = stages[layer - 1]
     channels = int(info["num_chs"]) if channels is None else channels
@@ -89,7 +98,14 @@ def count_classes(model: nn.Module) -> int:
 
 
 def stage_modules(model: nn.Module) -> list[str]:
-    """The names of the submodules whose outputs are stages 1, 2, ...; empty for a network that does not say."""
+    """List the names of the submodules whose outputs are stages 1, 2, ...
+
+    Args:
+        model: The network.
+
+    Returns:
+        The names; empty for a network that does not describe its stages.
+    """
     return [str(info["module"]) for _, info in _stages(model)]
 
 
@@ -105,7 +121,7 @@ def _stages(model: nn.Module) -> list[tuple[int, dict[str, Any]]]:
 
 def _tap_by_name(model: nn.Module, name: str, channels: int | None) -> FeatureTap:
     if not name or name not in dict(model.named_modules()):
-        raise AutomixError(f"layer={name!r}: no such submodule; accepted are for instance {_some_names(model)}")
+        raise AutomixError(f"layer must be the name of a submodule, got {name!r}. Available: {_some_names(model)}")
     return FeatureTap(_count_channels(model, name) if channels is None else channels, name=name)
 
 
@@ -119,12 +135,12 @@ def _count_channels(model: nn.Module, name: str) -> int:
         return _try_out(model, lambda copied, image: _run_until(copied, name, image)).shape[1]
     except Exception as error:
         raise AutomixError(
-            f"layer={name!r}: cannot count its channels by a trial run ({error}); pass channels=..."
+            f"layer {name!r}: cannot count its channels by a trial run ({one_line(error)}); pass channels=..."
         ) from error
 
 
 def _try_out(model: nn.Module, run: Callable[[nn.Module, Tensor], Tensor]) -> Tensor:
-    """Run a copy on one empty image; the caller's model, its statistics and its modes stay as they are."""
+    """Run a copy on one blank image; the caller's model, its statistics and its modes stay as they are."""
     convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     reference = next(model.parameters(), torch.empty(0))
     size = getattr(getattr(model, "patch_embed", None), "img_size", None) or (64, 64)
@@ -150,22 +166,35 @@ def _run_until(model: nn.Module, name: str, x: Tensor) -> Tensor:
     except _Reached as reached:
         output = reached.output
     else:
-        raise AutomixError(
-            f"layer={name!r}: the forward pass does not come through it; accepted is a submodule that runs"
-        )
+        raise AutomixError(f"layer must be a submodule that runs in a forward pass, got {name!r}")
     finally:
         handle.remove()
     if not isinstance(output, Tensor) or output.ndim != 4:
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise AutomixError(f"layer={name!r} gives {shape}: accepted is a layer with maps of shape (N, C, h, w)")
+        raise AutomixError(f"layer {name!r} must return maps (N, C, h, w), got {shape}")
     return output
 
 
 def existing_stages(model: nn.Module, stages: Sequence[int]) -> tuple[int, ...]:
-    """Those of `stages` (1 to 4) that the network describes; none where it describes none."""
+    """Select the stages that a network has.
+
+    Args:
+        model: The network.
+        stages: Stages, 1 to 4.
+
+    Returns:
+        Those of `stages` that the network describes.
+    """
     return tuple(stage for stage in stages if stage <= len(stage_modules(model)))
 
 
 def channels_last_maps(model: nn.Module) -> bool:
-    """Whether the layers of a timm network give maps (N, h, w, C), as Swin's do."""
+    """Tell whether the layers of a timm network return maps (N, h, w, C), as Swin's do.
+
+    Args:
+        model: The network.
+
+    Returns:
+        True if channels come last.
+    """
     return str(getattr(model, "output_fmt", "NCHW")) == "NHWC"

@@ -1,4 +1,4 @@
-"""Mixing inside a network: run it with the output of one of its layers changed on the way."""
+"""Run a network with the output of one of its layers changed on the way."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,13 +10,23 @@ from automix.networks.feature_tap import stage_modules
 
 
 def run_with_hook(model: nn.Module, x: Tensor, layer: str | None, change: Callable[[Tensor], Tensor]) -> Any:
-    """``model(x)`` with the output of submodule `layer` replaced by ``change(output)``; None stands for the input."""
+    """Run a network with the output of one submodule replaced.
+
+    Args:
+        model: The network.
+        x: Images, ``(N, C, H, W)``.
+        layer: Name of the submodule; None changes the input.
+        change: Function from the output to its replacement.
+
+    Returns:
+        The network's output.
+    """
     if layer is None:
         return model(change(x))
 
     def replace(module: nn.Module, inputs: Any, output: Any) -> Tensor:
         if not isinstance(output, Tensor):
-            raise AutomixError(f"layer={layer!r} gives a {type(output).__name__}: accepted is a layer with one tensor")
+            raise AutomixError(f"layer {layer!r} must return one tensor, got a {type(output).__name__}")
         return change(output)
 
     handle = model.get_submodule(layer).register_forward_hook(replace)
@@ -27,21 +37,29 @@ def run_with_hook(model: nn.Module, x: Tensor, layer: str | None, change: Callab
 
 
 def hidden_layers(model: nn.Module, layers: Sequence[int | str]) -> list[str | None]:
-    """The submodules for `layers`: 0 is the input (None), 1 to 4 a stage of a timm network, a string a submodule."""
+    """Find the submodules for layers.
+
+    Args:
+        model: The network.
+        layers: 0 for the input, 1 to 4 for a stage of a timm network, a string for a submodule.
+
+    Returns:
+        Names of submodules; None stands for the input.
+    """
     stages, names = stage_modules(model), dict(model.named_modules())
-    found: list[str | None] = []
+    submodules: list[str | None] = []
     for layer in layers:
         if isinstance(layer, str) and layer in names and layer:
-            found.append(layer)
+            submodules.append(layer)
         elif layer == 0:
-            found.append(None)
+            submodules.append(None)
         elif isinstance(layer, int) and 1 <= layer <= len(stages):
-            found.append(stages[layer - 1])
+            submodules.append(stages[layer - 1])
         else:
-            accepted = f"0 to {len(stages)}" if stages else "0 (the input)"
+            numbers = f"in [0, {len(stages)}]" if stages else "0 (the input)"
             raise AutomixError(
-                f"layers: {layer!r} is not in {type(model).__name__}: accepted are {accepted} and names of submodules"
+                f"layers must be {numbers} or names of submodules of {type(model).__name__}, got {layer!r}"
             )
-    if not found:
-        raise AutomixError("layers: none given; accepted are one or more")
-    return found
+    if not submodules:
+        raise AutomixError("layers must name one layer or more, got none")
+    return submodules

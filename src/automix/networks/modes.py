@@ -8,7 +8,16 @@ from torch import nn
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Every module in eval mode for a while, so that looking moves no statistics; then each as it was."""
+    """Put every module into eval mode inside the context, then restore each module's mode.
+
+    Running the network inside leaves its statistics as they are.
+
+    Args:
+        model: The network.
+
+    Yields:
+        Nothing.
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

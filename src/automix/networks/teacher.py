@@ -2,11 +2,11 @@
 
     theta_k <- m * theta_k + (1 - m) * theta_q
 
-m starts at its base value and rises to 1 along a cosine. Early on it is held down to (1 + t) / (10 + t), or a run of a
-few hundred steps would end with a teacher that is still mostly its random initialization.
+m starts at its base value and rises to 1 along a cosine. Early on it is limited to (1 + t) / (10 + t); otherwise a run
+of a few hundred steps would end with a teacher that is still mostly its random initialization.
 
-BatchNorm, where the paper is silent: the teacher always runs in eval mode, and its running statistics follow the
-student's by the same average as its weights. A teacher's answer for an image thus depends on no other image, and
+BatchNorm, on which the paper says nothing: the teacher always runs in eval mode, and its running statistics follow the
+student's by the same average as its weights. The teacher's output for an image thus depends on no other image, and
 dropout and stochastic depth are off. docs/results/teacher-batchnorm.md has the measurement behind this choice.
 """
 
@@ -18,7 +18,16 @@ from torch import Tensor, nn
 
 
 def momentum_at(step: int, progress: float, base: float = 0.999) -> float:
-    """m for the update after step 0, 1, ... at `progress` in [0, 1]; base 0 means "a plain copy" and stays 0."""
+    """Compute the momentum m of one update.
+
+    Args:
+        step: Number of updates before this one.
+        progress: Part of the training that is done, in [0, 1].
+        base: Momentum at the beginning, in [0, 1); 0 makes the teacher a plain copy and stays 0.
+
+    Returns:
+        m, in [0, 1].
+    """
     if base == 0:
         return 0.0
     cosine = 1 - (1 - base) * (1 + math.cos(math.pi * progress)) / 2
@@ -26,13 +35,26 @@ def momentum_at(step: int, progress: float, base: float = 0.999) -> float:
 
 
 def make_teacher(student: nn.Module) -> nn.Module:
-    """A copy of the student that never asks for a gradient, in eval mode."""
+    """Copy the student into a teacher in eval mode, without gradients.
+
+    Args:
+        student: The network to copy.
+
+    Returns:
+        The teacher.
+    """
     return copy.deepcopy(student).requires_grad_(False).eval()
 
 
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, m: float) -> None:
-    """Eq. 12 for all weights and running statistics at once; whole-number buffers (counters) are copied."""
+    """Move the teacher towards the student (Eq. 12): all weights and running statistics; counters are copied.
+
+    Args:
+        teacher: The teacher; changed in place.
+        student: The student.
+        m: Momentum, in [0, 1].
+    """
     pairs = list(zip(_state(teacher), _state(student), strict=True))
     averaged = [(k, q.detach()) for k, q in pairs if k.is_floating_point()]
     if averaged:

@@ -10,15 +10,20 @@ from automix.core.errors import AutomixError
 
 
 class WideResNet(nn.Module):
-    """WRN-`depth`-`width`; `depth` is 6n + 4 with n blocks in each of the three groups."""
+    """WRN-`depth`-`width` (Zagoruyko and Komodakis, 2016).
+
+    Args:
+        depth: Number of layers: 6n + 4 with n blocks in each of the three groups.
+        width: Factor of the channels, >= 1.
+        num_classes: Number of classes.
+        in_chans: Number of channels of the images.
+    """
 
     def __init__(self, depth: int = 28, width: int = 8, num_classes: int = 10, in_chans: int = 3) -> None:
         super().__init__()
         blocks, rest = divmod(depth - 4, 6)
         if blocks < 1 or rest or width < 1:
-            raise AutomixError(
-                f"depth={depth}, width={width}: accepted are depth 10, 16, 22, 28, ... (6n + 4), width >= 1"
-            )
+            raise AutomixError(f"depth must be 6n + 4 (10, 16, 22, 28, ...) and width >= 1, got {depth} and {width}")
         self.num_classes = num_classes
         self.stem = nn.Conv2d(in_chans, 16, 3, padding=1, bias=False)
         self.group1 = _group(16, 16 * width, blocks, stride=1)
@@ -34,10 +39,26 @@ class WideResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward_features(self, x: Tensor) -> Tensor:
+        """Compute the last feature map.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+
+        Returns:
+            The map, ``(N, C, h, w)``.
+        """
         x = self.group3(self.group2(self.group1(self.stem(x))))
         return F.relu(self.norm(x))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Classify images.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+
+        Returns:
+            Logits, ``(N, num_classes)``.
+        """
         return self.head(self.forward_features(x).mean(dim=(2, 3)))
 
 

@@ -5,14 +5,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32
+from automix.core.errors import AutomixError
 from automix.core.target import MixedTarget
+from automix.core.validation import check_shape
 from automix.networks.modes import eval_mode
 
 
 def input_saliency(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The norm over channels of the loss's gradient with respect to the images (N, H, W), and the logits.
+    """Compute how much each pixel matters to a classifier: the norm over channels of the loss's gradient.
 
-    A class that the network does not know (Task.mix numbers images without labels) gives way to the network's answer.
+    `Task.mix` numbers images without labels: a class that the network does not have is replaced by its prediction.
+
+    Args:
+        model: The classifier; it runs in eval mode.
+        x: Images, ``(N, C, H, W)``.
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+
+    Returns:
+        The saliency, ``(N, H, W)``, and the logits.
     """
     with eval_mode(model), torch.enable_grad():
         x = x.detach().requires_grad_()
@@ -25,21 +35,45 @@ def input_saliency(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tens
 
 
 def check_saliency(saliency: Tensor | None, x: Tensor) -> Tensor:
-    """The saliency in float32 at least; a ValueError unless there is one number for each pixel."""
+    """Raise an error unless there is one number for each pixel.
+
+    Args:
+        saliency: The saliency to check, ``(N, H, W)``.
+        x: Images, ``(N, C, H, W)``.
+
+    Returns:
+        The saliency, in float32 at least.
+    """
     accepted = (len(x), *x.shape[-2:])
-    if saliency is None or saliency.shape != accepted:
-        given = "is missing" if saliency is None else f"has shape {tuple(saliency.shape)}"
-        raise ValueError(f"saliency {given}: accepted is a number >= 0 for each pixel, shape {accepted}")
+    if saliency is None:
+        raise AutomixError(f"saliency is missing: a number >= 0 for each pixel, shape {accepted}")
+    check_shape("saliency", saliency, accepted)
     return at_least_float32(saliency.to(x.device))
 
 
 def pool(saliency: Tensor, grid: int) -> Tensor:
-    """The saliency of each block (N, g, g), with sum 1."""
+    """Compute the saliency of each block, with sum 1.
+
+    Args:
+        saliency: Saliency of the pixels, ``(N, H, W)``.
+        grid: Blocks per side.
+
+    Returns:
+        Saliency of the blocks, ``(N, grid, grid)``.
+    """
     blocks = F.adaptive_avg_pool2d(saliency.unsqueeze(1), grid).squeeze(1)
     return blocks / blocks.sum(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(blocks.dtype).tiny)
 
 
 def blocks_to_pixels(blocks: Tensor, size: tuple[int, int]) -> Tensor:
-    """Values of blocks (..., g, g) for the pixels (..., H, W)."""
+    """Spread the values of blocks over their pixels.
+
+    Args:
+        blocks: Values, ``(..., grid, grid)``.
+        size: Height and width in pixels.
+
+    Returns:
+        Values of the pixels, ``(..., H, W)``.
+    """
     rows, columns = (torch.arange(side, device=blocks.device) * blocks.shape[-1] // side for side in size)
     return blocks[..., rows[:, None], columns]
