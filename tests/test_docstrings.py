@@ -9,6 +9,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 ROOMS: tuple[str, ...] = (
     "cli",
+    "core",
     "data",
     "deploy",
     "evaluation",
@@ -16,7 +17,9 @@ ROOMS: tuple[str, ...] = (
     "integrations.huggingface",
     "integrations.lightning",
     "integrations.timm",
+    "methods",
     "methods.automix",
+    "networks",
     "pictures",
     "runs",
     "studies",
@@ -28,6 +31,8 @@ ROOMS: tuple[str, ...] = (
     "views.report",
 )
 """The rooms whose exported names (`__all__`) are complete."""
+
+METHODS = sorted(f"methods.{path.stem}" for path in (SOURCE / "automix/methods").glob("[!_]*.py"))
 
 PACKAGE = griffe.load("automix", search_paths=[SOURCE], docstring_parser="google", resolve_aliases=True)
 
@@ -102,7 +107,7 @@ def exported(module: str) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", [*ROOMS, *METHODS])
 def test_exported_names_have_complete_docstrings(room: str) -> None:
     names = exported(f"automix.{room}")
     assert names, f"automix.{room} exports nothing"
@@ -110,6 +115,28 @@ def test_exported_names_have_complete_docstrings(room: str) -> None:
         problem for name in names for problem in missing(resolve(PACKAGE[f"{room}.{name}"]), f"automix.{room}.{name}")
     ]
     assert not problems, "\n".join(problems)
+
+
+def transforms() -> dict[str, griffe.Class]:
+    """The transforms that have no constructor of their own, by the module of their method."""
+    found = {}
+    for module in METHODS:
+        for name in exported(f"automix.{module}"):
+            item = resolve(PACKAGE[f"{module}.{name}"])
+            if (
+                isinstance(item, griffe.Class)
+                and "MixTransform" in map(str, item.bases)
+                and "__init__" not in item.members
+            ):
+                found[module] = item
+    return found
+
+
+@pytest.mark.parametrize("module", transforms())
+def test_transforms_describe_their_own_and_their_methods_options(module: str) -> None:
+    function = PACKAGE[f"{module}.{module.rpartition('.')[2]}"]
+    options = {parameter.name for parameter in function.parameters} - {"x", "y", "lam", "index"}
+    assert documented(transforms()[module])["parameters"] == options | {"num_classes", "label_smoothing"}
 
 
 def test_the_check_can_fail() -> None:
