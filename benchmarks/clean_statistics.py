@@ -12,11 +12,11 @@ import torch
 from torch.optim.swa_utils import update_bn
 
 from automix.core.errors import AutomixError
-from automix.training.accuracy import measure_accuracy
 from automix.training.build import build_data
 from automix.training.distributed import World
 from automix.training.hardware import autocast, choose_precision
 from automix.training.load import load_task
+from automix.training.loop import measure_accuracy
 
 CPU = torch.device("cpu")
 

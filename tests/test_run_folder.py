@@ -125,6 +125,18 @@ def test_a_run_resumes_on_as_many_images_only() -> None:
         check_counts(Path("x"), {"training": 3, "testing": 4}, {"training": 3, "testing": 5})
 
 
+def test_alphas_that_go_by_the_dataset_do_not_change_on_the_way(photos: Path, tmp_path: Path) -> None:
+    """The paper has one alpha of Mixup for CIFAR and another for Tiny-ImageNet: a folder of another name is refused."""
+    for name in ("cifar10", "tiny-imagenet"):
+        shutil.copytree(photos, tmp_path / name)
+    small = {"epochs": 1, "batch_size": 12, "train_size": 16, "test_size": 16, "checkpoint_minutes": 0, "workers": 0}
+    network = {"layers": [1, 1, 1, 1], "channels": [8, 8, 8, 8]}
+    values = {"recipe": "cifar", "method": "mixup", "out": str(tmp_path / "run"), "model_options": network, **small}
+    train(TrainConfig.from_flat({"data": str(tmp_path / "cifar10"), **values}))
+    with pytest.raises(AutomixError, match=r"imagenet: mixup has other options.*alpha"):
+        train(TrainConfig.from_flat({"data": str(tmp_path / "tiny-imagenet"), **values}), resume=True)
+
+
 def test_other_settings_are_refused(moved: dict[str, Path]) -> None:
     config = configure(moved["photos"], moved["run"], lr=0.2, weights=RunFolder(moved["run"]).read_values()["weights"])
     with pytest.raises(AutomixError, match=r"lr=0\.1, got lr=0\.2"):

@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from automix.core.accuracy import topk_correct
 from automix.core.draws import step_seed
 from automix.runs.metrics import deployed_top1
 from automix.runs.protocol import LAST
-from automix.training.accuracy import measure_accuracy
-from automix.training.hardware import autocast
+from automix.tasks.task import Task
+from automix.training.distributed import World
+from automix.training.hardware import Precision, autocast
 from automix.training.log import RunLog
 from automix.training.run import Run
 from automix.training.signals import Stopped, StopRequest
@@ -148,3 +150,39 @@ def finish_epoch(run: Run, log: RunLog) -> None:
     if epoch % run.epochs_between_pictures == 0:
         log.picture(run, epoch)
     log.start_clock()
+
+
+@torch.no_grad()
+def measure_accuracy(
+    task: Task, batches: Iterator[tuple[Tensor, Tensor]], device: torch.device, precision: Precision, world: World
+) -> dict[str, float]:
+    """Measure top-1 and top-5 accuracy of each network; every process evaluates its share of the test set.
+
+    Args:
+        task: The task; in training mode again afterwards.
+        batches: Test images and labels of this process.
+        device: Where the task is.
+        precision: Precision of the forward pass.
+        world: The processes that evaluate together.
+
+    Returns:
+        Percentages ``student_top1``, ``student_top5`` and, with a teacher, ``teacher_top1``, ``teacher_top5``.
+    """
+    networks: dict[str, nn.Module] = {"student": task.student}
+    if task.teacher is not None:
+        networks["teacher"] = task.teacher
+    world.share_buffers(task)
+    task.eval()
+    right = torch.zeros(len(networks), 2, dtype=torch.float64)
+    count = torch.zeros(1, dtype=torch.float64)
+    for x, y in batches:
+        x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+        count += len(y)
+        for number, network in enumerate(networks.values()):
+            with autocast(precision, device):
+                logits = network(x)
+            right[number] += topk_correct(logits, y, (1, 5)).sum(dim=1).cpu()
+    task.train()
+    per_cent = 100 * world.total(right) / world.total(count)
+    names = [f"{network}_{top}" for network in networks for top in ("top1", "top5")]
+    return dict(zip(names, per_cent.flatten().tolist(), strict=True))

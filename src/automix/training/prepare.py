@@ -86,7 +86,14 @@ def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:
         return {**before.flat(), RESOLVED: read_config(folder.config).get(RESOLVED, before.method_settings)}
 
     now = {**config.flat(), RESOLVED: config.method_settings}
-    return folder.check_resumable(now, read_before, MAY_CHANGE, resume=resume, overwrite=overwrite)
+    resumed = folder.check_resumable(now, read_before, MAY_CHANGE, resume=resume, overwrite=overwrite)
+    if resumed and folder.read_config().effective_options != config.effective_options:
+        before = folder.read_config()  # the paper's alphas go by the name of the dataset
+        raise AutomixError(
+            f"{config.data}: {config.method} has other options than on {before.data}: {config.effective_options}, "
+            f"not {before.effective_options}; resume on a folder of the same name"
+        )
+    return resumed
 
 
 def check_environment(config: TrainConfig, *, resumed: bool = False) -> None:
