@@ -15,9 +15,11 @@ from automix.cli.main import execute
 from automix.data import draw_shapes
 from automix.studies import EXPERIMENTS, find_experiment
 from automix.studies.cells import ACCURACIES, MIX_WITH_DEPLOYED, Column, Row, make_cells
+from automix.studies.changes import read_changes
+from automix.studies.cost import estimate_seconds, step_times
 from automix.studies.experiment import Experiment
 from automix.studies.names import METHODS
-from automix.studies.plan import Grid, Job, estimate_seconds, plan_jobs, read_changes, select, step_times
+from automix.studies.plan import Grid, Job, plan_jobs, select
 from automix.training import Stopped
 from automix.training.display import Silent
 from automix.training.run import Run

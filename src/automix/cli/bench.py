@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from automix.studies import Experiment
-    from automix.studies.plan import Cost, Grid, Job
+    from automix.studies.cost import Cost
+    from automix.studies.plan import Grid, Job
     from automix.studies.results import ResultTable
 
 Words = Annotated[tuple[str, ...], Several, Parameter(show_default=False)]
@@ -86,8 +87,10 @@ def bench(
 
     from automix.core.validation import check_whole, unknown_name
     from automix.studies import find_experiment
+    from automix.studies.changes import read_changes, read_pairs
+    from automix.studies.cost import estimate_cost
     from automix.studies.launchers import LAUNCHERS
-    from automix.studies.plan import Grid, estimate_cost, plan_jobs, read_changes, read_pairs, select
+    from automix.studies.plan import Grid, plan_jobs, select
 
     if launcher not in LAUNCHERS:
         raise unknown_name("launcher", launcher, LAUNCHERS)

@@ -1,16 +1,12 @@
-"""The runs of an experiment, each with a folder named by its settings, and an estimate of their cost."""
+"""The runs of an experiment, each with a folder named by its settings."""
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from automix.core.errors import AutomixError
 from automix.core.validation import unknown_name
 from automix.data import DATASETS
 from automix.methods import find_method
@@ -31,10 +27,6 @@ TRAINING_IMAGES = {
     "inat2018": 437_513,
     "places205": 2_448_873,
 }
-
-GRID_SETTINGS = ("seed", "out", "data_root", "recipe", "method")  # --set cannot change them
-
-EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -131,54 +123,6 @@ def select(experiment: Experiment, methods: Sequence[str] | None, columns: Seque
             if (methods is None or cell.row in methods) and (columns is None or cell.column in columns)
         ),
     )
-
-
-def read_changes(words: Iterable[str]) -> Values:
-    """Parse the words of ``--set``.
-
-    Args:
-        words: NAME=VALUE for settings of `automix train`, or model_options.NAME=VALUE.
-
-    Returns:
-        The settings.
-
-    Raises:
-        AutomixError: If a name is unknown or not free to change.
-    """
-    changes: Values = {}
-    for name, value in read_pairs(words, "--set").items():
-        first, _, option = name.partition(".")
-        if first not in TrainConfig.flat_names():
-            raise unknown_name("setting", first, TrainConfig.flat_names())
-        if first in GRID_SETTINGS:
-            raise AutomixError(f"--set {name}: the grid decides {', '.join(GRID_SETTINGS)}; set something else")
-        if bool(option) != first.endswith("_options"):
-            raise AutomixError(f"--set {name}: write NAME=VALUE, and for options model_options.NAME=VALUE")
-        changes = merge_values(changes, {first: {option: value}} if option else {first: value})
-    return changes
-
-
-def read_pairs(words: Iterable[str], flag: str) -> dict[str, Any]:
-    """Parse NAME=VALUE words; values are YAML, as in a config file.
-
-    Args:
-        words: The words.
-        flag: The flag they belong to, for messages.
-
-    Returns:
-        The values by name.
-    """
-    pairs = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not (name and equals):
-            raise AutomixError(f"{flag} {word}: write NAME=VALUE")
-        try:
-            # YAML reads 1e-3 as a string
-            pairs[name.replace("-", "_")] = float(text) if EXPONENT.fullmatch(text) else yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise AutomixError(f"{flag} {word}: the value must be YAML, such as 2 or [1, 2]") from None
-    return pairs
 
 
 def plan_jobs(experiment: Experiment, grid: Grid) -> list[Job]:
@@ -289,89 +233,3 @@ def folder_name(values: Values) -> str:
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     words = (Path(values["data"]).name, values["model"].partition(".")[0], values["method"])
     return "-".join([*(re.sub(r"[^\w.-]+", "_", word) for word in words), digest, str(values["seed"])])
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of a grid.
-
-    Attributes:
-        cells: Cells that can be trained.
-        runs: Runs of all cells.
-        finished: Runs that are finished.
-        steps: Steps of the runs that are left.
-        images: Training images of the runs that are left.
-        unknown: Runs left on data of unknown size.
-        seconds: Estimated time of the runs left that are like a finished one.
-        untimed: Runs left that are like no finished one.
-    """
-
-    cells: int
-    runs: int
-    finished: int
-    steps: int
-    images: int
-    unknown: int
-    seconds: float
-    untimed: int
-
-
-def estimate_cost(experiment: Experiment, jobs: Sequence[Job]) -> Cost:
-    """Estimate the cost of what is left of a grid.
-
-    Args:
-        experiment: The experiment.
-        jobs: Its runs.
-
-    Returns:
-        The cost.
-    """
-    left, timed = [job for job in jobs if not job.is_trained], step_times(jobs)
-    times = [estimate_seconds(job, timed) for job in left]
-    return Cost(
-        cells=sum(cell.student is not None or cell.teacher is not None for cell in experiment.cells),
-        runs=len(jobs),
-        finished=len(jobs) - len(left),
-        steps=sum(job.steps for job in left),
-        images=sum(job.steps * job.values["batch_size"] for job in left),
-        unknown=sum(job.images == 0 for job in left),
-        seconds=sum(time for time in times if time is not None),
-        untimed=sum(time is None for time in times),
-    )
-
-
-StepTimes = list[tuple[Job, float]]
-
-
-def step_times(jobs: Iterable[Job]) -> StepTimes:
-    """List the finished jobs with their seconds per step.
-
-    Args:
-        jobs: Jobs, finished or not.
-
-    Returns:
-        The finished ones, each with its seconds per step.
-    """
-    return [(job, _seconds(job.folder) / job.steps) for job in jobs if job.is_trained and job.steps]
-
-
-def estimate_seconds(job: Job, timed: StepTimes) -> float | None:
-    """Estimate the time of a job from finished jobs of the same network and data, and the same method if possible.
-
-    Args:
-        job: The job.
-        timed: From `step_times`.
-
-    Returns:
-        Seconds, or None if no finished job is like it.
-    """
-    alike: dict[bool, list[float]] = {True: [], False: []}
-    for other, rate in timed:
-        if all(other.values[name] == job.values[name] for name in ("data", "model", "model_options", "train_size")):
-            alike[other.values["method"] == job.values["method"]].append(rate)
-    known = alike[True] or alike[False]
-    return sum(known) / len(known) * job.steps if known else None
-
-
-def _seconds(folder: Path) -> float:
-    return float(RunFolder(folder).summary()["seconds"])

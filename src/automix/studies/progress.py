@@ -10,7 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column as BarPart
 
 from automix.core.errors import one_line
-from automix.studies.plan import Job, estimate_seconds, step_times
+from automix.studies.cost import estimate_seconds, step_times
+from automix.studies.plan import Job
 from automix.training.display import Silent, time_left
 from automix.training.run import Run
 
