@@ -7,7 +7,6 @@ Training and exporting are left out at the last moment, after every check.
 import contextlib
 import io
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from PIL import Image
 
 from automix.cli import main as cli
 from automix.data import draw_shapes
-from automix.deploy.export import export_path
+from automix.deploy.exporting import export_path
 from automix.runs.config import TrainConfig
 from automix.training.build import check_buildable
 from automix.training.hardware import choose_device, choose_precision
@@ -67,7 +66,7 @@ def sandbox(folder: Path) -> Iterator[None]:
         patch.chdir(folder)
         make_files(folder)
         patch.setattr("automix.training.train", check_instead_of_training)
-        patch.setattr(sys.modules["automix.deploy.export"], "export", check_instead_of_exporting)
+        patch.setattr("automix.deploy.exporting.export", check_instead_of_exporting)
         patch.setattr("automix.views.explorer.server.serve", lambda *_: None)
         yield
 
@@ -84,7 +83,7 @@ def check_instead_of_training(config: TrainConfig, *, resume: bool, overwrite: b
 
 
 def check_instead_of_exporting(model: object, card: object, path: Path, format: str) -> float:
-    """Do what `automix.deploy.export.export` does before it exports."""
+    """Do what `automix.deploy.export` does before it exports."""
     path = export_path(path, format)
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent}: no such folder; accepted is an existing one")

@@ -139,6 +139,15 @@ def test_transforms_describe_their_own_and_their_methods_options(module: str) ->
     assert documented(transforms()[module])["parameters"] == options | {"num_classes", "label_smoothing"}
 
 
+@pytest.mark.parametrize("room", ROOMS)
+def test_exported_names_do_not_hide_modules(room: str) -> None:
+    """A function named like its module would hide it: ``import automix.room.name as module`` gave the function."""
+    path = SOURCE / "automix" / Path(*room.split("."))
+    modules = {file.stem for file in path.glob("*") if file.suffix == ".py" or file.is_dir()}
+    shared = modules & set(exported(f"automix.{room}"))
+    assert not [name for name in shared if not resolve(PACKAGE[f"{room}.{name}"]).is_module]
+
+
 def test_the_check_can_fail() -> None:
     module = griffe.visit(
         "m", filepath=Path("m.py"), code='def f(a: int) -> int:\n    """Do."""\n', docstring_parser="google"

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import automix
-from automix.deploy.export import SUFFIXES, export, export_path
-from automix.deploy.predict import predict_files
+from automix.deploy.exporting import SUFFIXES, export, export_path
+from automix.deploy.prediction import predict_files
 from automix.runs.classifier import Card
 from automix.runs.folder import load_classifier
 

@@ -19,7 +19,7 @@ from automix.data import ImageSet, draw_shapes
 from automix.data.image_files import ImageFiles
 from automix.data.shapes import CLASSES
 from automix.deploy.image_files import list_images, read_square
-from automix.deploy.predict import predict, predict_files
+from automix.deploy.prediction import predict, predict_files
 from automix.runs.classifier import Card, save_classifier
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from automix.core.errors import AutomixError as AutomixError
     from automix.core.target import Mixed as Mixed
     from automix.core.target import MixedTarget as MixedTarget
-    from automix.deploy.predict import predict as predict
+    from automix.deploy.prediction import predict as predict
     from automix.evaluation.suite import evaluate as evaluate
     from automix.methods import create_task as create_task
     from automix.methods import methods as methods
@@ -60,7 +60,7 @@ _NAMES = {
     "create_task": "automix.methods",
     "evaluate": "automix.evaluation.suite",
     "load_classifier": "automix.runs.folder",
-    "predict": "automix.deploy.predict",
+    "predict": "automix.deploy.prediction",
     "train": "automix.training",
 }
 """Public names and the modules that define them; the methods' functions and transforms are found by the registry."""

@@ -21,8 +21,8 @@ def export(run: Path, /, *, format: Format = "onnx", out: Path | None = None, wh
         out: The file; RUN/classifier with the format's suffix if not given.
         which: The weights of the run's last epoch or of its best.
     """
-    from automix.deploy.export import export as export_classifier
-    from automix.deploy.export import export_path
+    from automix.deploy.exporting import export as export_classifier
+    from automix.deploy.exporting import export_path
     from automix.runs.folder import RunFolder, load_classifier
 
     model, card = load_classifier(run, which)

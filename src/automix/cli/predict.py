@@ -16,7 +16,7 @@ def predict(run: Path, /, *images: Path, top: Integer = 3, which: Which = "last"
         top: Number of classes to show for each image.
         which: The weights of the run's last epoch or of its best.
     """
-    from automix.deploy.predict import predict as classify
+    from automix.deploy.prediction import predict as classify
 
     if not images:
         raise AutomixError("IMAGE is missing; automix predict RUN IMAGE...")

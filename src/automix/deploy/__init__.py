@@ -3,8 +3,8 @@
 Both read the card of the classifier, which holds its classes, image size and normalization.
 """
 
-from automix.deploy.export import export, export_path
+from automix.deploy.exporting import export, export_path
 from automix.deploy.image_files import list_images, read_square
-from automix.deploy.predict import Prediction, predict, predict_files
+from automix.deploy.prediction import Prediction, predict, predict_files
 
 __all__ = ["Prediction", "export", "export_path", "list_images", "predict", "predict_files", "read_square"]

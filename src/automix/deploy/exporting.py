@@ -2,10 +2,11 @@
 
     difference = export(model, card, Path("cats.onnx"), "onnx")
 
-An exported classifier takes `images`, float32 ``(N, 3, S, S)`` in [0, 1], and returns `logits` ``(N, classes)``. N is
-any number, S the card's image_size. The normalization is part of it; resizing and cropping are not. The file also holds
-the card as `automix` and the names of the classes as `classes`, both JSON: ONNX in its metadata, the others as extra
-files. Every export is loaded again and compared with the model before it is moved to its path.
+An exported classifier takes images, float32 ``(N, 3, S, S)`` in [0, 1], and returns logits ``(N, classes)``. N is any
+number, S the card's image_size. ONNX names them `images` and `logits`. The normalization is part of it; resizing and
+cropping are not. The file also holds the card as `automix` and the names of the classes as `classes`, both JSON: ONNX
+in its metadata, the others as extra files. Every export is loaded again and compared with the model before it is moved
+to its path.
 """
 
 import copy
@@ -119,6 +120,11 @@ def _pixels(count: int, card: Card) -> Tensor:
     return torch.rand(shape, generator=step_generator(0, count, stream="export"))
 
 
+def _any_batch_size() -> Any:
+    """The dynamic shapes of the arguments, by position: their names do not matter."""
+    return ({0: torch.export.Dim("batch")},)
+
+
 def _extra(card: Card) -> dict[str, str]:
     return {CARD: card.to_json(), "classes": json.dumps(card.classes, ensure_ascii=False)}
 
@@ -137,7 +143,7 @@ def _onnx(classifier: WithNormalization, card: Card, path: Path) -> Run:
             verbose=False,
             input_names=["images"],
             output_names=["logits"],
-            dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
+            dynamic_shapes=_any_batch_size(),
         )
     program.model.metadata_props.update(_extra(card))
     path.write_bytes(program.model_proto.SerializeToString())
@@ -160,8 +166,7 @@ def _torchscript(classifier: WithNormalization, card: Card, path: Path) -> Run:
 
 
 def _torch_export(classifier: WithNormalization, card: Card, path: Path) -> Run:
-    batch = {"images": {0: torch.export.Dim("batch")}}
-    program = torch.export.export(classifier, (_pixels(2, card),), dynamic_shapes=batch)
+    program = torch.export.export(classifier, (_pixels(2, card),), dynamic_shapes=_any_batch_size())
     content = io.BytesIO()
     torch.export.save(program, content, extra_files=_extra(card))
     path.write_bytes(content.getvalue())
