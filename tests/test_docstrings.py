@@ -13,6 +13,7 @@ ROOMS: tuple[str, ...] = (
     "data",
     "deploy",
     "evaluation",
+    "evaluation.corruptions",
     "integrations",
     "integrations.huggingface",
     "integrations.lightning",

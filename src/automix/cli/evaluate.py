@@ -53,7 +53,8 @@ def evaluate(
     from automix.evaluation.inputs import open_inputs
     from automix.evaluation.progress import no_progress, progress_bar
     from automix.evaluation.results_file import write_result
-    from automix.evaluation.suite import Session, Skipped, run_evaluators, select_evaluators
+    from automix.evaluation.session import Session
+    from automix.evaluation.suite import Skipped, run_evaluators, select_evaluators
     from automix.training.hardware import choose_device
 
     select_evaluators(on)  # an unknown name is refused before a network is built

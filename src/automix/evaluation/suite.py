@@ -1,36 +1,30 @@
 """The evaluators by name, as `automix evaluate` and `automix.evaluate` run them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from automix.core.normalization import normalize
 from automix.core.validation import unknown_name
 from automix.evaluation.accuracy import evaluate_accuracy
 from automix.evaluation.attacks import evaluate_attacks
 from automix.evaluation.calibration import evaluate_calibration
-from automix.evaluation.cam import NoCamError, cam
 from automix.evaluation.cam_panels import cam_panels
 from automix.evaluation.corruptions.accuracy import evaluate_corruptions
 from automix.evaluation.efficiency import evaluate_efficiency
-from automix.evaluation.inputs import EvaluationInputs, open_inputs
+from automix.evaluation.inputs import open_inputs
 from automix.evaluation.localization import evaluate_localization
 from automix.evaluation.mixed import evaluate_mixed
-from automix.evaluation.mixers import Mixer, method_mixer, mixes_pairs, task_mixer
-from automix.evaluation.predictions import Predictions, predict_logits
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
 from automix.evaluation.results_file import write_result
 from automix.evaluation.samples import BATCH
+from automix.evaluation.session import Session
 from automix.runs.folder import Which
 
 ALL = "all"
 DEFAULT = ("accuracy", "calibration")
-COMPARED = ("mixup", "cutmix")  # mixers beside the run's own
 
 
 @dataclass(frozen=True)
@@ -42,75 +36,6 @@ class Skipped:
     """
 
     reason: str
-
-
-@dataclass
-class Session:
-    """What the evaluators of one call share.
-
-    Attributes:
-        inputs: The classifier and its test images.
-        batch_size: Images per forward pass.
-        corrupted: A folder in the layout of CIFAR-C or ImageNet-C; corrupted images are generated if not given.
-        track: Progress display.
-    """
-
-    inputs: EvaluationInputs
-    batch_size: int = BATCH
-    corrupted: Path | None = None
-    track: Track = no_progress
-
-    @property
-    def classifier_and_samples(self) -> tuple[Any, Any]:
-        """The first two arguments of the evaluators."""
-        return self.inputs.classifier, self.inputs.samples
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options that all evaluators have."""
-        return {"batch_size": self.batch_size, "track": self.track}
-
-    @cached_property
-    def predictions(self) -> Predictions:
-        """Logits and labels, computed once."""
-        return predict_logits(*self.classifier_and_samples, **self.options)
-
-    @cached_property
-    def has_cam(self) -> bool:
-        """Whether the network has class activation maps, tried on one image."""
-        x, y = next(self.inputs.samples.batches(1, self.inputs.device))
-        try:
-            cam(self.inputs.classifier, x, y.unsqueeze(1))
-        except NoCamError:
-            return False
-        return True
-
-    @cached_property
-    def mixers(self) -> "Mixers":
-        """Mixup, CutMix, and the mixer of the run."""
-        mixers = {name: method_mixer(name) for name in COMPARED}
-        run = self.inputs.run
-        if run is None or not run.has_checkpoint:
-            return Mixers(mixers)
-        from automix.training.load import load_task
-
-        task, card, config = load_task(run.path)
-        task = task.to(self.inputs.device)
-        x, _ = next(self.inputs.samples.batches(2, self.inputs.device))
-        if len(x) == 2 and not mixes_pairs(task, normalize(x, card.mean, card.std)):
-            return Mixers(mixers, [f"{config.method} is left out: it does not mix pairs of images"])
-        mixers[config.method] = task_mixer(task, card.mean, card.std)
-        if self.inputs.which == "best":
-            return Mixers(mixers, [f"{config.method} mixes as after the last epoch, not as after the best one"])
-        return Mixers(mixers)
-
-
-@dataclass(frozen=True)
-class Mixers:
-    """Mixers by name, and notes on them."""
-
-    by_name: dict[str, Mixer]
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ def evaluate_job(job: Job, network: Network) -> None:
     from automix.evaluation.inputs import open_inputs
     from automix.evaluation.result import EvaluationResult
     from automix.evaluation.results_file import write_result
-    from automix.evaluation.suite import Session, run_evaluators
+    from automix.evaluation.session import Session
+    from automix.evaluation.suite import run_evaluators
     from automix.runs.classifier import WithNormalization
     from automix.training.hardware import choose_device
     from automix.training.load import load_task

@@ -11,8 +11,11 @@ BENCHMARK = (
     "snow", "frost", "fog", "brightness",
     "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
-EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # the authors meant these for validation
+"""The 15 corruptions of the benchmark."""
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+"""The 4 further corruptions, which the authors meant for validation."""
 NAMES = BENCHMARK + EXTRA
+"""All 19 corruptions."""
 STRONGEST = 5
 
 Levels = tuple[tuple[float, ...], ...]
