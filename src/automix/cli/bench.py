@@ -185,8 +185,9 @@ def _launch(
 def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: str, console: "Console") -> None:
     """Print the chosen tables, and write those of the whole experiment into files."""
     from automix.core.files import write_text
+    from automix.studies.environment import environment_facts
     from automix.studies.results import collect, precisions
-    from automix.studies.tables import as_json, as_markdown, environment_facts, print_tables
+    from automix.studies.tables import as_json, as_markdown, print_tables
 
     facts, name = environment_facts(command), whole.name
     if grid.changes:

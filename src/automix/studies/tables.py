@@ -1,17 +1,12 @@
 """Results as Markdown, as JSON, and on a terminal of 80 columns."""
 
 import json
-import os
-import platform
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from automix._version import __version__
 from automix.runs.protocol import LAST
 from automix.studies.cells import NETWORKS, RUN_MEASURES, Network
 from automix.studies.experiment import Experiment
@@ -259,36 +254,3 @@ def _result_content(row: ResultRow, network: Network) -> dict[str, Any] | None:
         "by_seed": {str(seed): value for seed, value in result.by_seed.items()},
         "runs": list(result.folders),
     }
-
-
-# --- where it was measured
-
-
-def environment_facts(command: str) -> dict[str, str]:
-    """Describe the command, the code and the machine.
-
-    Args:
-        command: The command line.
-
-    Returns:
-        Texts by name.
-    """
-    import torch
-
-    machine = f"{platform.system()}, {platform.machine()}, {os.cpu_count()} cores"
-    if torch.cuda.is_available():
-        machine += f", {torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
-    code = f"automix {__version__}{_commit()}, torch {torch.__version__}"
-    return {"command": command, "code": code, "machine": machine}
-
-
-def _commit() -> str:
-    """Name the commit, if the package is in a git checkout."""
-    here = Path(__file__).parent
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True
-        )
-    except OSError:
-        return ""
-    return f" ({done.stdout.strip()})" if done.returncode == 0 else ""
