@@ -61,6 +61,7 @@ def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("train shapes --batch-size 1000000", "batch_size.*5040"),
         ("train shapes --batch-size 100 --accumulate 3", "batch_size.*3"),
         ("mix a.png b.png --size 100000", "size.*8.*1024"),
+        ("mix a.png b.png --out mixed.xyz", "out.*[.]png.*mixed.xyz"),
         ("train shapes --model-options.num_classes 3", "model_options.num_classes"),
         ("train shapes --model-options.chanels 3", "model resnet18: .*chanels"),
         ("train shapes --weights none.safetensors", "none.safetensors"),
@@ -252,6 +253,7 @@ def test_debug_shows_the_traceback_of_a_bug(
     ("error", "code", "message"),
     [
         (AutomixError("x must be in (0, 1],\ngot 3"), 2, "automix: x must be in (0, 1], got 3\n"),
+        (ValueError("not ours"), 1, "automix: ValueError: not ours"),
         (FileNotFoundError(2, "No such file", "a"), 2, "automix: [Errno 2] No such file: 'a'\n"),
         (OSError(28, "No space left on device"), 1, "automix: [Errno 28] No space left on device\n"),
         (MemoryError(), 1, "automix: not enough memory"),

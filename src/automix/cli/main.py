@@ -147,8 +147,6 @@ def _describe(error: Exception) -> tuple[BaseException | str, int]:
     """The message for an exception that ended a command, and the exit code."""
     if (code := getattr(error, "exit_code", None)) is not None:  # an AutomixError, or a run that was stopped
         return error, int(code)
-    if isinstance(error, ValueError):
-        return error, 2
     if isinstance(error, OSError):  # a path that cannot be; a full disk
         return error, 2 if error.errno in WRONG_PATH else 1
     if _is_out_of_memory(error):

@@ -36,6 +36,8 @@ def mix(
         size: Side of the images in pixels, if no run is given.
         out: The picture to write.
     """
+    from PIL import Image
+
     from automix.core.validation import check_range
     from automix.pictures.mixed_samples import draw_mixed_samples
     from automix.runs.folder import RunFolder
@@ -43,6 +45,8 @@ def mix(
     if not sources:
         raise AutomixError("SOURCE is missing; automix mix [RUN] [IMAGE...]")
     check_range("size", size, 8, LARGEST)
+    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
+        raise AutomixError(f"out must end in .png, .jpg or another format of images, got {str(out)!r}")
     first, *images = sources
     if RunFolder(first).is_run:
         task, x, y, mean, std = _from_run(first, images)
