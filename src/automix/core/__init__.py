@@ -1,41 +1,61 @@
 """What every other room uses: targets and losses, blending, draws and seeds, validation, files.
 
-Needs torch alone; `automix.core.config`, which imports pydantic, is not imported here.
+Needs torch alone; `automix.core.config`, which imports pydantic, is not imported here. All names but the errors are
+imported on first use, so that ``automix --help`` does not import torch.
 """
 
-from automix.core.accuracy import pair_correct, topk_accuracy, topk_correct
-from automix.core.blend import as_map, at_least_float32, blend, full_mask, mask_spread
-from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss, mixed_loss
-from automix.core.distributed import is_distributed, rank_and_world
-from automix.core.draws import (
-    draw_dirichlet,
-    draw_index,
-    draw_lam,
-    draw_one,
-    draw_uniform,
-    step_generator,
-    step_seed,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from automix.core.errors import AutomixError, one_line
-from automix.core.files import write_atomically, write_text
-from automix.core.normalization import denormalize, normalize
-from automix.core.target import Mixed, MixedTarget, as_int64, is_multi_label
-from automix.core.tensor_files import DamagedError, read_tensors, write_tensors
-from automix.core.transform import MixTransform
-from automix.core.validation import (
-    as_lam,
-    check_alpha,
-    check_batch,
-    check_choice,
-    check_classes,
-    check_index,
-    check_options,
-    check_range,
-    check_shape,
-    check_type,
-    check_whole,
-    config_error,
-    unknown_name,
+
+if TYPE_CHECKING:
+    from automix.core.accuracy import pair_correct, topk_accuracy, topk_correct
+    from automix.core.blend import as_map, at_least_float32, full_mask, mask_spread
+    from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss, mixed_loss
+    from automix.core.distributed import is_distributed, rank_and_world
+    from automix.core.draws import (
+        draw_dirichlet,
+        draw_index,
+        draw_lam,
+        draw_one,
+        draw_uniform,
+        step_generator,
+        step_seed,
+    )
+    from automix.core.files import write_atomically, write_text
+    from automix.core.normalization import denormalize, normalize
+    from automix.core.target import Mixed, MixedTarget, as_int64, is_multi_label
+    from automix.core.tensor_files import DamagedError, read_tensors, write_tensors
+    from automix.core.transform import MixTransform
+    from automix.core.validation import (
+        as_lam,
+        check_alpha,
+        check_batch,
+        check_choice,
+        check_classes,
+        check_index,
+        check_options,
+        check_range,
+        check_shape,
+        check_type,
+        check_whole,
+        config_error,
+        unknown_name,
+    )
+
+_MODULES = (
+    "accuracy",
+    "blend",
+    "criteria",
+    "distributed",
+    "draws",
+    "files",
+    "normalization",
+    "target",
+    "tensor_files",
+    "transform",
+    "validation",
 )
 
 __all__ = [
@@ -52,7 +72,6 @@ __all__ = [
     "as_lam",
     "as_map",
     "at_least_float32",
-    "blend",
     "check_alpha",
     "check_batch",
     "check_choice",
@@ -89,3 +108,12 @@ __all__ = [
     "write_tensors",
     "write_text",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name on first use."""
+    if name in __all__:
+        for module in _MODULES:
+            if name in vars(found := import_module(f"automix.core.{module}")):
+                return getattr(found, name)
+    raise AttributeError(f"module 'automix.core' has no attribute {name!r}")
