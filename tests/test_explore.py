@@ -268,7 +268,7 @@ def test_a_file_whose_data_is_elsewhere_has_drawn_examples(run: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "no_such_net"}, "no such folder or file, and no network of timm's"),
+        ({"source": "no_such_net"}, "no_such_net"),
         (
             {"source": "test_resnet", "untrained": True, "weights": "x"},
             "weights must not be given together with untrained",

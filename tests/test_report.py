@@ -181,7 +181,7 @@ def test_runs_of_several_seeds_form_one_group(runs: Path, pages: dict[str, Path]
     automix, cutmix = groups = group_runs([read_run(folder) for folder in folders])
     assert [run.name for run in automix.runs] == ["automix-0", "automix-1"]
     assert [automix.label, cutmix.label] == ["automix", "cutmix"]
-    assert differences(groups) == {"method": ["automix", "cutmix"]}
+    assert differences(groups) == {"method": ["automix", "cutmix"], "ema": [True, False]}
     one, two = (json.loads((folder / "summary.json").read_text()) for folder in (folders[0], folders[2]))
     a, b = one["median_top1_of_last_epochs"], two["median_top1_of_last_epochs"]
     assert percent(automix) == f"{(a + b) / 2:.2f} ± {abs(a - b) / 2**0.5:.2f} %"
@@ -190,6 +190,13 @@ def test_runs_of_several_seeds_form_one_group(runs: Path, pages: dict[str, Path]
     assert percent(automix) in page.text
     assert len([one for one in page.all("polygon") if one["class"] == "band"]) > 0
     assert "Differences" in page.text
+
+
+def test_labels_name_the_settings_in_which_runs_of_one_method_differ(runs: Path, copy: Path) -> None:
+    path = copy / "config.yaml"
+    path.write_text(re.sub(r"(?m)^lr: .*$", "lr: 0.05", path.read_text()))
+    groups = group_runs([read_run(folder) for folder in (runs / "automix-0", copy, runs / "cutmix-0")])
+    assert [group.label for group in groups] == ["automix, lr 0.1", "automix, lr 0.05", "cutmix"]
 
 
 def test_accuracies_on_different_data_are_not_ranked(runs: Path, copy: Path) -> None:

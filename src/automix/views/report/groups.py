@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from automix.runs.config import TRIALS_DIFFER_IN, TrainConfig
+from automix.runs.config import RESOLVED, TRIALS_DIFFER_IN, TrainConfig
 from automix.runs.protocol import Trials, over_trials
 from automix.runs.recipes import RECIPES, find_recipe
 from automix.views.report.run_record import Points, RunRecord
@@ -79,18 +79,29 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """The settings in which groups differ, with the value of each group; None for an option that it lacks."""
+    """The settings in which groups differ, with the value of each group; None for an option that it lacks.
+
+    The recorded settings of a method's preset count only if groups that have them differ: other methods have none.
+    """
     settings = [settings_of(group.first) for group in groups]
     names = dict.fromkeys(name for one in settings for name in one if name not in TRIALS_DIFFER_IN)
-    columns = {name: [one.get(name) for one in settings] for name in names}
-    return {name: values for name, values in columns.items() if any(value != values[0] for value in values)}
+    differing = {}
+    for name in names:
+        of_preset = name.startswith(f"{RESOLVED}.")
+        values = [one[name] for one in settings if name in one] if of_preset else [one.get(name) for one in settings]
+        if any(value != values[0] for value in values):
+            differing[name] = [one.get(name) for one in settings]
+    return differing
 
 
 def _set_labels(groups: Sequence[Group]) -> None:
-    """Label groups by the settings in which they differ; by their folders if that is too long or not unique."""
-    columns = differences(groups)
-    for number, group in enumerate(groups):
-        own = {name: values[number] for name, values in columns.items() if name != "method"}
+    """Label groups by their method and the settings in which groups of this method differ.
+
+    The label is the folder if that would be too long or not unique.
+    """
+    for group in groups:
+        same_method = [other for other in groups if other.first.config["method"] == group.first.config["method"]]
+        own = {name: values[same_method.index(group)] for name, values in differences(same_method).items()}
         parts = [f"{name.split('.')[-1]} {setting_text(value)}" for name, value in own.items() if value is not None]
         group.label = ", ".join([group.first.config["method"], *parts])
     count = Counter(group.label for group in groups)
