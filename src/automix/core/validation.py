@@ -13,7 +13,7 @@ import reprlib
 import sys
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
@@ -81,17 +81,6 @@ def check_type(name: str, value: object, annotation: Any) -> None:
         raise _type_error(name, value, annotation) from None
 
 
-def check_fields(instance: Any) -> None:
-    """Raise an error unless every field of a dataclass is of its annotated type.
-
-    Args:
-        instance: An instance of a dataclass.
-    """
-    annotations = _annotations(instance.__class__)
-    for item in fields(instance):
-        check_type(item.name, getattr(instance, item.name), annotations[item.name])
-
-
 def config_error(error: "pydantic.ValidationError", config: type | None = None) -> AutomixError:
     """Turn pydantic's error into an `AutomixError` of one line, such as ``lr must be > 0, got -1``.
 
@@ -150,17 +139,6 @@ def check_range(name: str, value: float, low: float, high: float = math.inf, *, 
     else:
         accepted = f"in {bounds[0]}{_bound(low)}, {_bound(high)}{bounds[1]}"
     raise AutomixError(f"{name} must be {accepted}, got {show(value)}")
-
-
-def check_at_least(name: str, value: float, low: float) -> None:
-    """Raise an error unless `value` is a number >= `low`.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: The value to check.
-        low: Lower bound.
-    """
-    check_range(name, value, low)
 
 
 def check_alpha(alpha: float, name: str = "alpha") -> None:

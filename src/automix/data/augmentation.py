@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
-from automix.core.validation import check_at_least, check_choice, check_range, check_whole
+from automix.core.validation import check_choice, check_range, check_whole
 from automix.data.image_set import trim_long_side
 
 Crop = Literal["none", "pad", "resized"]
@@ -46,7 +46,7 @@ class Augmentation:
         for name in ("train_size", "test_size", "repeats"):
             check_whole(name, getattr(self, name), 1)
         check_range("test_crop", self.test_crop, 0, 1, bounds="(]")
-        check_at_least("color_jitter", self.color_jitter, 0)
+        check_range("color_jitter", self.color_jitter, 0)
         check_range("erasing", self.erasing, 0, 1)
         if self.auto_augment is not None:
             check_choice("auto_augment", self.auto_augment, POLICIES)

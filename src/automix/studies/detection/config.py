@@ -9,7 +9,7 @@ import yaml
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
 from automix.core.files import write_text
-from automix.core.validation import check_at_least, check_whole, unknown_name
+from automix.core.validation import check_range, check_whole, unknown_name
 from automix.runs.folder import RunFolder
 from automix.studies.detection.network import Kind
 from automix.studies.detection.recipe import DetectRecipe, change_recipe, find_detect_recipe, recipe_values
@@ -53,7 +53,7 @@ class DetectConfig:
         check_whole("seed", self.seed, 0)
         check_whole("accumulate", self.accumulate, 1)
         check_whole("workers", self.workers, 1)
-        check_at_least("checkpoint_minutes", self.checkpoint_minutes, 0)
+        check_range("checkpoint_minutes", self.checkpoint_minutes, 0)
 
     @property
     def folder(self) -> Path:

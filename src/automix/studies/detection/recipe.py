@@ -10,7 +10,7 @@ from typing import Any
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
-from automix.core.validation import check_at_least, check_range, check_whole, unknown_name
+from automix.core.validation import check_range, check_whole, unknown_name
 
 DROP = 0.1  # factor on the learning rate at each drop
 WARMUP_START = 0.001  # factor on the learning rate at the start of the warm-up
@@ -56,7 +56,7 @@ class DetectRecipe:
         check_whole("freeze_at", self.freeze_at, 0, 5)
         check_range("lr", self.lr, 0, bounds="()")
         check_range("momentum", self.momentum, 0, 1, bounds="[)")
-        check_at_least("weight_decay", self.weight_decay, 0)
+        check_range("weight_decay", self.weight_decay, 0)
         for name in ("short_sides", "anchor_sizes"):
             sizes = getattr(self, name)
             if not sizes or min(sizes) < 1:
