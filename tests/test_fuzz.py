@@ -67,6 +67,10 @@ def test_command_lines_that_once_crashed(
     assert error.count("\n") == 1
 
 
+def test_names_of_files_may_have_bytes_that_are_no_text() -> None:
+    assert check_command_line(["export", "run", "--out", "\udcff.png"]) == 0
+
+
 def test_files_that_once_crashed() -> None:
     for content in ("a: &a [1, *a]\n", "- " * 400, "data: !!timestamp x\n", "data: shapes\nconfig: {a: 1}\n"):
         assert check_file(content) == 2

@@ -7,6 +7,7 @@ docstring. Modules are imported when their command is used, and import torch ins
 
 import difflib
 import errno
+import io
 import os
 import sys
 import traceback
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The words after ``automix``; those of the process if not given.
     """
     warnings.showwarning = _show_warning
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may have bytes that are no text
     code = run(sys.argv[1:] if arguments is None else arguments)
     sys.stderr.flush()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
