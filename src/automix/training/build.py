@@ -1,4 +1,4 @@
-"""From a configuration to the things a run needs: data, network, task, optimizer, schedule."""
+"""The parts of a run, built from its settings: data, network, task, optimizer, schedule."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,17 @@ def check_buildable(config: TrainConfig, image_size: int) -> None:
 
 
 def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load: bool = True) -> nn.Module:
-    """The network, from the recipe's starting point: new, timm's pretrained weights, or a file."""
+    """Build the network: new, with timm's pretrained weights, or with those of a file.
+
+    Args:
+        config: The settings.
+        num_classes: Number of classes of the data.
+        image_size: Side of the training images in pixels.
+        load: Whether to load weights; not needed if a checkpoint is restored.
+
+    Returns:
+        The network.
+    """
     settings = config.settings
     options: dict[str, Any] = dict(config.model_options)
     if settings.dropout:
@@ -59,7 +69,12 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
 
 
 def load_initial_weights(model: nn.Module, path: Path) -> None:
-    """Weights from a safetensors file; tensors of other shape (a head for other classes, another stem) stay new."""
+    """Load weights to start from; tensors of another shape (a head for other classes, another stem) stay new.
+
+    Args:
+        model: The network.
+        path: A safetensors file with the weights of the same network.
+    """
     try:
         given = read_tensors(path)[0]
     except (DamagedError, OSError) as error:
@@ -108,7 +123,17 @@ def build_task(config: TrainConfig, model: nn.Module, *, resumed: bool = False) 
 def build_data(
     config: TrainConfig, world: World, *, use_skip_list: bool = True, progress: Progress | None = None
 ) -> Data:
-    """The dataset and this process's share of its batches; without the files that its folder lists as bad."""
+    """Open the dataset with this process's share of its batches.
+
+    Args:
+        config: The settings.
+        world: The processes that train together.
+        use_skip_list: Whether to take the bad files from the list in the run folder instead of searching them.
+        progress: Called with the numbers of images checked and of all, while bad files are searched.
+
+    Returns:
+        The dataset and its loader.
+    """
     return open_data(
         config.data,
         config.settings.augmentation,
@@ -128,13 +153,22 @@ def build_data(
 
 
 def choose_criterion(settings: Recipe) -> Criterion:
+    """Choose the loss of a recipe: binary cross-entropy, or cross-entropy with label smoothing."""
     if settings.loss == "bce":
         return BinaryCrossEntropy(RSB_THRESHOLD, settings.label_smoothing)
     return CrossEntropy(settings.label_smoothing) if settings.label_smoothing else MixedLoss()
 
 
 def build_optimizer(settings: Recipe, task: Task) -> Optimizer:
-    """timm's optimizer of that name. AdamW and LAMB leave biases and norms undecayed, as DeiT and RSB do."""
+    """Build timm's optimizer. With AdamW and LAMB, biases and norms have no weight decay, as in DeiT and RSB.
+
+    Args:
+        settings: The recipe.
+        task: The task, whose parameter groups are trained.
+
+    Returns:
+        The optimizer.
+    """
     from timm.optim import create_optimizer_v2
 
     groups = task.param_groups(lr=settings.lr, weight_decay=settings.weight_decay)
@@ -153,7 +187,16 @@ def _split_by_decay(group: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def build_schedule(settings: Recipe, optimizer: Optimizer, steps_per_epoch: int) -> Any:
-    """timm's cosine from lr to its floor, step by step, after a linear warm-up; a function of the step alone."""
+    """Build timm's schedule: a linear warm-up, then a cosine from `lr` to `lr_floor`. It depends on the step alone.
+
+    Args:
+        settings: The recipe.
+        optimizer: The optimizer.
+        steps_per_epoch: Steps in an epoch.
+
+    Returns:
+        The schedule; call its `step_update(step)` before each step.
+    """
     from timm.scheduler import CosineLRScheduler
 
     return CosineLRScheduler(
