@@ -18,6 +18,7 @@ Reading a run checks values, never the environment: the folder may have been cop
 and the weights it started from deleted.
 """
 
+import errno
 import json
 import warnings
 from collections.abc import Callable, Collection, Iterator
@@ -38,6 +39,8 @@ from automix.runs.config import TrainConfig, read_config
 from automix.runs.metrics import Metrics, Network, deployed_network, read_metrics
 
 Which = Literal["last", "best"]
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)  # of a file system that has none
 
 
 def load_classifier(path: Path | str, which: Which = "last") -> tuple[nn.Module, Card]:
@@ -371,7 +374,9 @@ class RunFolder:
             lock.acquire()
         except Timeout:
             raise AutomixError(f"{self.path}: another process is training in this folder; use another --out") from None
-        except (OSError, NotImplementedError) as error:  # a file system without locks
+        except (OSError, NotImplementedError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+                raise
             warnings.warn(f"{self.path}: cannot be locked ({one_line(error)}); start no second run in it", stacklevel=2)
         try:
             yield
