@@ -12,16 +12,8 @@ import torch
 from pydantic.dataclasses import dataclass
 
 from automix.core.errors import AutomixError
-from automix.core.validation import (
-    check_alpha,
-    check_choice,
-    check_options,
-    check_range,
-    check_type,
-    check_whole,
-    config_error,
-    unknown_name,
-)
+from automix.core.type_checks import check_type, config_error
+from automix.core.validation import check_alpha, check_choice, check_options, check_range, check_whole, unknown_name
 from automix.methods.cutmix import cutmix
 
 

@@ -26,23 +26,11 @@ if TYPE_CHECKING:
     from automix.core.files import write_atomically, write_text
     from automix.core.normalization import denormalize, normalize
     from automix.core.target import Mixed, MixedTarget, as_int64, is_multi_label
+    from automix.core.tensor_checks import as_lam, check_batch, check_classes, check_index, check_shape
     from automix.core.tensor_files import DamagedError, read_tensors, write_tensors
     from automix.core.transform import MixTransform
-    from automix.core.validation import (
-        as_lam,
-        check_alpha,
-        check_batch,
-        check_choice,
-        check_classes,
-        check_index,
-        check_options,
-        check_range,
-        check_shape,
-        check_type,
-        check_whole,
-        config_error,
-        unknown_name,
-    )
+    from automix.core.type_checks import check_type, config_error
+    from automix.core.validation import check_alpha, check_choice, check_options, check_range, check_whole, unknown_name
 
 _MODULES = (
     "accuracy",
@@ -55,6 +43,8 @@ _MODULES = (
     "target",
     "tensor_files",
     "transform",
+    "tensor_checks",
+    "type_checks",
     "validation",
 )
 

@@ -7,7 +7,7 @@ import pydantic
 from pydantic.dataclasses import dataclass
 from typing_extensions import dataclass_transform
 
-from automix.core.validation import config_error
+from automix.core.type_checks import config_error
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from automix.core.blend import at_least_float32
-from automix.core.validation import as_lam, check_alpha, check_index
+from automix.core.tensor_checks import as_lam, check_index
+from automix.core.validation import check_alpha
 
 
 def step_seed(seed: int, step: int, part: int = 0, stream: str = "mixing") -> int:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from automix.core.blend import at_least_float32
 from automix.core.errors import AutomixError
-from automix.core.validation import check_classes, check_range, check_smoothing
+from automix.core.tensor_checks import check_classes
+from automix.core.validation import check_range, check_smoothing
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32
 from automix.core.draws import draw_uniform, step_generator
 from automix.core.errors import AutomixError
-from automix.core.validation import check_batch, check_classes, check_range, check_whole
+from automix.core.tensor_checks import check_batch, check_classes
+from automix.core.validation import check_range, check_whole
 from automix.networks.modes import eval_mode
 
 EPS = 8 / 255

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.errors import AutomixError
-from automix.core.validation import check_classes, check_whole
+from automix.core.tensor_checks import check_classes
+from automix.core.validation import check_whole
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.samples import BATCH, Samples, to_float
 from automix.networks.modes import eval_mode

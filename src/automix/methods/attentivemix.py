@@ -22,8 +22,9 @@ from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
+from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
-from automix.core.validation import check_alpha, check_batch, check_shape, check_whole
+from automix.core.validation import check_alpha, check_whole
 from automix.networks.feature_tap import FeatureTap, find_tap, stage_modules
 from automix.networks.modes import eval_mode
 from automix.networks.teacher import make_teacher

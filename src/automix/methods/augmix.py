@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from automix.core.blend import as_map, at_least_float32, full_mask
 from automix.core.draws import draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget, is_multi_label
+from automix.core.tensor_checks import check_batch, check_index
 from automix.core.transform import MixTransform
-from automix.core.validation import check_batch, check_index, check_range, check_whole
+from automix.core.validation import check_range, check_whole
 from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import StepOutput

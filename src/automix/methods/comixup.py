@@ -29,7 +29,8 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32
 from automix.core.draws import draw_dirichlet, draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget, is_multi_label
-from automix.core.validation import check_alpha, check_batch, check_range, check_whole
+from automix.core.tensor_checks import check_batch
+from automix.core.validation import check_alpha, check_range, check_whole
 from automix.methods._shared.labels import count_labels, label_rows
 from automix.methods._shared.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
 from automix.tasks.mix_task import MixTask

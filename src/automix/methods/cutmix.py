@@ -14,8 +14,8 @@ from torch import Tensor
 from automix.core.blend import at_least_float32, blend, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget
+from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
-from automix.core.validation import check_batch, check_shape
 
 __all__ = ["CutMix", "cutmix"]
 

@@ -20,8 +20,9 @@ from torch import Tensor
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget
+from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
-from automix.core.validation import check_batch, check_range, check_shape
+from automix.core.validation import check_range
 
 __all__ = ["FMix", "fmix"]
 

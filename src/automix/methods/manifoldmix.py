@@ -18,7 +18,7 @@ from automix.core.blend import blend, full_mask
 from automix.core.draws import draw_index, draw_lam
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_batch
+from automix.core.tensor_checks import check_batch
 from automix.networks.feature_tap import existing_stages
 from automix.tasks.hidden_task import HiddenTask
 

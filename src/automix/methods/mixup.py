@@ -11,8 +11,8 @@ from torch import Tensor
 from automix.core.blend import as_map, blend, full_mask
 from automix.core.draws import draw_index, draw_lam
 from automix.core.target import Mixed, MixedTarget
+from automix.core.tensor_checks import check_batch
 from automix.core.transform import MixTransform
-from automix.core.validation import check_batch
 
 __all__ = ["Mixup", "mixup"]
 

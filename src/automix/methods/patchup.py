@@ -27,7 +27,8 @@ from automix.core.blend import as_map, at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_batch, check_choice, check_range, check_shape, check_whole
+from automix.core.tensor_checks import check_batch, check_shape
+from automix.core.validation import check_choice, check_range, check_whole
 from automix.methods.cutmix import cutmix
 from automix.methods.vanilla import vanilla
 from automix.networks.feature_tap import existing_stages

@@ -22,8 +22,9 @@ from automix.core.blend import as_map, full_mask
 from automix.core.draws import draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
+from automix.core.tensor_checks import as_lam, check_batch, check_index
 from automix.core.transform import MixTransform
-from automix.core.validation import as_lam, check_alpha, check_batch, check_index, check_whole
+from automix.core.validation import check_alpha, check_whole
 from automix.methods._shared.fractals import fractals
 from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
 

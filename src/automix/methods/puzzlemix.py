@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_batch, check_range, check_whole
+from automix.core.tensor_checks import check_batch
+from automix.core.validation import check_range, check_whole
 from automix.methods._shared.pixels import pixel_range
 from automix.methods._shared.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
 from automix.tasks.mix_task import MixTask

@@ -21,8 +21,9 @@ from automix.core.blend import at_least_float32, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
+from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
-from automix.core.validation import check_alpha, check_batch, check_shape
+from automix.core.validation import check_alpha
 
 __all__ = ["ResizeMix", "resizemix"]
 

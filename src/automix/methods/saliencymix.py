@@ -20,8 +20,8 @@ from torch import Tensor
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam
 from automix.core.target import Mixed, MixedTarget
+from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
-from automix.core.validation import check_batch, check_shape
 from automix.methods.cutmix import box_mask
 
 __all__ = ["SaliencyMix", "saliencymix"]

@@ -27,8 +27,9 @@ from automix.core.blend import as_map, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError, one_line
 from automix.core.target import Mixed, MixedTarget
+from automix.core.tensor_checks import as_lam, check_batch
 from automix.core.transform import MixTransform
-from automix.core.validation import as_lam, check_batch, check_range, check_whole
+from automix.core.validation import check_range, check_whole
 from automix.methods._shared.pixels import pixel_range
 from automix.tasks.mix_task import MixTask
 

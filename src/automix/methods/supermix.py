@@ -28,8 +28,9 @@ from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_dirichlet, draw_index, draw_lam
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget, is_multi_label
+from automix.core.tensor_checks import check_batch
 from automix.core.transform import MixTransform
-from automix.core.validation import check_batch, check_range, check_whole
+from automix.core.validation import check_range, check_whole
 from automix.methods._shared.labels import count_labels, label_rows
 from automix.networks.modes import eval_mode
 from automix.tasks.mix_task import MixTask

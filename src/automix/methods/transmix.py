@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_shape
+from automix.core.tensor_checks import check_shape
 from automix.methods.cutmix import cutmix
 from automix.networks.modes import eval_mode
 from automix.tasks.mix_task import MixTask

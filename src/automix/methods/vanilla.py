@@ -8,7 +8,7 @@ from torch import Tensor
 
 from automix.core.blend import full_mask
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_batch
+from automix.core.tensor_checks import check_batch
 
 __all__ = ["vanilla"]
 

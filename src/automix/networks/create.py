@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from automix.core.errors import AutomixError
-from automix.core.validation import check_whole, show
+from automix.core.type_checks import show
+from automix.core.validation import check_whole
 from automix.networks.wide_resnet import WideResNet
 
 SMALL_IMAGE = 64  # px; up to this size a network gets the form for small images

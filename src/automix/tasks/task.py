@@ -25,7 +25,8 @@ from automix.core.distributed import rank_and_world
 from automix.core.draws import step_generator
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget, as_int64
-from automix.core.validation import check_batch, check_range, check_whole
+from automix.core.tensor_checks import check_batch
+from automix.core.validation import check_range, check_whole
 from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.tasks.early_backward import backward_early
 

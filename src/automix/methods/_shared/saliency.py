@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32
 from automix.core.errors import AutomixError
 from automix.core.target import MixedTarget
-from automix.core.validation import check_shape
+from automix.core.tensor_checks import check_shape
 from automix.networks.modes import eval_mode
 
 

@@ -37,7 +37,8 @@ from torch import Tensor, nn
 from automix.core.blend import as_map, at_least_float32
 from automix.core.draws import draw_uniform
 from automix.core.errors import AutomixError
-from automix.core.validation import as_lam, check_choice, check_classes, check_whole
+from automix.core.tensor_checks import as_lam, check_classes
+from automix.core.validation import check_choice, check_whole
 
 UPSAMPLING = ("bilinear", "nearest")
 INITS = ("torch", "reference")

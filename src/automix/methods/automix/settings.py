@@ -3,12 +3,11 @@
 import dataclasses
 from typing import Annotated, Any, Literal, get_args
 
-import pydantic
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 
+from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
-from automix.core.validation import config_error, unknown_name
+from automix.core.validation import unknown_name
 
 Preset = Literal["tuned", "fast", "paper"]
 AuxLoss = Literal["mixup-ramp", "joined", "clean", "mixup", "none"]
@@ -23,7 +22,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 _LAMBDA_LOSS = ("gamma", "epsilon")  # used by l_lambda alone
 
 
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@config_dataclass
 class AutoMixSettings:
     """Everything that decides how AutoMix trains. The defaults are the preset "tuned".
 
@@ -101,10 +100,7 @@ class AutoMixSettings:
         values = {**_CHANGED[preset], **overrides}
         if values.get("attention") is False:
             values.setdefault("upsampling", "nearest")  # a random cell is in or out: there is nothing to interpolate
-        try:
-            settings = cls(**values)
-        except pydantic.ValidationError as error:
-            raise config_error(error, cls) from None
+        settings = cls(**values)
         if settings.exact_mean and (idle := [name for name in _LAMBDA_LOSS if name in overrides]):
             raise AutomixError(f"{idle[0]} has no effect with exact_mean=True: use preset='paper' or exact_mean=False")
         return settings

@@ -32,7 +32,8 @@ from automix.core.distributed import is_distributed
 from automix.core.draws import draw_cycle, draw_index, draw_lam, step_generator
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
-from automix.core.validation import check_batch, check_whole
+from automix.core.tensor_checks import check_batch
+from automix.core.validation import check_whole
 from automix.methods.automix.block_file import load_mix_block
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.mix_block import MixBlock
