@@ -5,6 +5,7 @@ docstring of its ``__init__.py``. `generate.py` writes table and picture.
 """
 
 import ast
+import math
 import re
 import textwrap
 from collections import Counter
@@ -131,20 +132,23 @@ def port(name: str, others: list[str], other: str, start: float) -> float:
 
 
 def arc(high: str, low: str, counts: dict[tuple[str, str], int]) -> str:
-    """The arrow from a room to one it imports, as wide as there are imports."""
+    """The arrow from a room to one it imports, wider for more imports.
+
+    There are three widths, for up to 4, up to 40 and more imports, so that the picture changes only with the structure.
+    """
     outgoing = [name for name in DRAWN if (high, name) in counts]  # the far ones leave at the top
     incoming = [name for name in DRAWN if (name, low) in counts]  # and arrive at the bottom
     first, last = port(high, outgoing, low, HEIGHT / 2), port(low, incoming, high, 5)
     edge, bend = LEFT + BOX, LEFT + BOX + 30 + REACH * (DRAWN.index(high) - DRAWN.index(low))
-    count, color = counts[high, low], colors(low)[1]
-    width = 1 + 0.9 * count**0.62
+    color = colors(low)[1]
+    width = next(width for most, width in ((4, 2.0), (40, 6.0), (math.inf, 13.0)) if counts[high, low] <= most)
     head = 4 + width
     path = f"M{edge},{first:.1f} C{bend:.1f},{first:.1f} {bend:.1f},{last:.1f} {edge + head:.1f},{last:.1f}"
     back, half = edge + head + 2, head * 0.6
     tip = f"{edge + 1},{last:.1f} {back:.1f},{last - half:.1f} {back:.1f},{last + half:.1f}"
-    title = f"<title>{high} imports {low}: {count}</title>"
+    title = f"<title>{high} imports {low}</title>"
     return (
-        f'  <g data-from="{high}" data-to="{low}" data-imports="{count}">{title}'
+        f'  <g data-from="{high}" data-to="{low}">{title}'
         f'<path class="arc" stroke="{color}" stroke-width="{width:.1f}" d="{path}"/>'
         f'<polygon fill="{color}" points="{tip}"/></g>'
     )

@@ -1,4 +1,4 @@
-"""Evaluation of trained classifiers: one module per evaluator, a function of a classifier and test images each.
+"""Evaluation of trained classifiers: one module per evaluator, a function of a classifier and images.
 
 The classifier takes pixels in [0, 1] and has its normalization inside (`automix.runs.classifier.WithNormalization`).
 """

@@ -1,4 +1,4 @@
-"""The run folder and everything in it: settings, recipes, checkpoints, classifiers, metrics, and the paper's protocol.
+"""The run folder and everything in it: settings, recipes, checkpoints, classifiers, metrics.
 
 `RunFolder` is the only place that knows which file lies where. Reading a run checks values, never the environment.
 """
