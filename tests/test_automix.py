@@ -328,18 +328,22 @@ def test_random_grids_are_not_interpolated_unless_asked_to() -> None:
     assert AutoMixSettings.from_preset("tuned", attention=False, upsampling="bilinear").upsampling == "bilinear"
 
 
-@pytest.mark.parametrize("preset", ["tuned", "fast"])
-def test_no_image_of_the_blocks_share_is_its_own_partner(preset: str) -> None:
-    task = make(preset=preset)
-    for size in (2, 3, 4):
-        for seed in range(20):
-            index = task.draw(torch.zeros(size, 3, 2, 2), torch.Generator().manual_seed(seed)).index
-            assert sorted(index.tolist()) == list(range(size))
-            assert all(index[i] != i for i in range(size))
-    papers = make(preset="paper").draw(torch.zeros(6, 3, 2, 2), torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(0)
-    draw_lam(torch.zeros(6, 3, 2, 2), 2.0, generator=generator)
-    assert torch.equal(papers.index, draw_index(torch.zeros(6), generator=generator))
+@pytest.mark.parametrize(
+    ("preset", "apart"), [("tuned", [False, True]), ("fast", [True, True]), ("paper", [False] * 2)]
+)
+def test_no_image_of_a_part_of_the_batch_is_its_own_partner(
+    preset: str, apart: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of q and k, those that are drawn for a part of the batch."""
+    task, (x, y) = make(preset=preset), batch(16)
+    draw, drawn = task.draw, []
+    monkeypatch.setattr(task, "draw", lambda *args, **options: drawn.append(draw(*args, **options)) or drawn[-1])
+    own = torch.zeros(2)
+    for task.step in range(40):
+        task(x, y)
+        own += torch.tensor([(pairs.index == torch.arange(len(pairs.index))).sum() for pairs in drawn[-2:]])
+    assert [count == 0 for count in own.tolist()] == apart
+    assert all(pairs.index.sort().values.tolist() == list(range(len(pairs.index))) for pairs in drawn)
 
 
 def test_the_mix_block_rests_in_the_clean_end_also_in_a_process_group(tmp_path: Path) -> None:
@@ -368,7 +372,7 @@ def test_the_fast_form_has_one_pass_of_the_batch_by_mixup_and_a_share_by_the_blo
     task = AutoMix(HandWritten(), layer="body", preset="fast", lam_margin=0.0)  # 0.15 of 8, rounded up, is 2
     task.progress = 0.5
     generator = step_generator(task.seed, task.step)
-    q, _ = task.draw(x[:2], generator), task.draw(x[:2], generator)
+    q, _ = (task.draw(x[:2], generator, distinct=True) for _ in range(2))
     by_mixup = mixup(x, y, 0.5, generator=generator)  # alpha is the progress
     by_block = task.mix(x[:2], y[:2], lam=q.lam, index=q.index)
     seen: dict[str, list[Tensor]] = {"student": [], "teacher": []}

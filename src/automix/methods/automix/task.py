@@ -139,10 +139,12 @@ class AutoMix(Task):
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         part = x[: math.ceil(self.settings.block_share * len(x))]
-        q = self.draw(part if self.settings.aux_loss == "joined" else x, generator)
+        few = len(part) < len(x)
+        joined = self.settings.aux_loss == "joined"
+        q = self.draw(part, generator, distinct=few) if joined else self.draw(x, generator)
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
-        k = self.draw(part, generator)
+        k = self.draw(part, generator, distinct=few)
         return self._momentum_step(x, y, q, k, generator)
 
     def _momentum_step(self, x: Tensor, y: Tensor, q: Pairs, k: Pairs, generator: torch.Generator) -> StepOutput:
@@ -294,21 +296,20 @@ class AutoMix(Task):
         mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
         return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask)
 
-    def draw(self, x: Tensor, generator: torch.Generator) -> Pairs:
+    def draw(self, x: Tensor, generator: torch.Generator, *, distinct: bool = False) -> Pairs:
         """Draw lam and partners for the images that the Mix Block mixes.
-
-        With ``block_share < 1`` these may be few, and no image is its own partner: a permutation of 4 images leaves one
-        in place on average, from which the Mix Block would learn nothing.
 
         Args:
             x: The images to pair.
             generator: Source of randomness.
+            distinct: Pair no image with itself, which matters for a small part of a batch: a permutation of 4 images
+                leaves one in place on average, from which the Mix Block would learn nothing.
 
         Returns:
             The pairs.
         """
         lam = draw_lam(x, self.settings.alpha, per_sample=self.settings.per_sample, generator=generator)
-        draw_partners = draw_cycle if self.settings.block_share < 1 else draw_index
+        draw_partners = draw_cycle if distinct else draw_index
         return Pairs(lam, draw_partners(x, generator=generator))
 
     def _mixup_samples(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
