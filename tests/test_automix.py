@@ -336,8 +336,13 @@ def test_no_image_of_a_part_of_the_batch_is_its_own_partner(
 ) -> None:
     """Of q and k, those that are drawn for a part of the batch."""
     task, (x, y) = make(preset=preset), batch(16)
-    draw, drawn = task.draw, []
-    monkeypatch.setattr(task, "draw", lambda *args, **options: drawn.append(draw(*args, **options)) or drawn[-1])
+    draw, drawn = task.draw, list[Pairs]()
+
+    def draw_and_keep(*args: Any, **options: Any) -> Pairs:
+        drawn.append(draw(*args, **options))
+        return drawn[-1]
+
+    monkeypatch.setattr(task, "draw", draw_and_keep)
     own = torch.zeros(2)
     for task.step in range(40):
         task(x, y)
