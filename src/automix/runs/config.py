@@ -189,7 +189,8 @@ class TrainConfig:
         Args:
             path: The file.
         """
-        resolved = {RESOLVED: self.method_settings} if self.method_settings else {}
+        settings = self.method_settings
+        resolved = {RESOLVED: settings} if settings else {}
         text = yaml.safe_dump({**self.flat(), **resolved}, sort_keys=False)
         write_text(path, f"# automix train --config {path}\n{text}")
 

@@ -11,7 +11,7 @@ from torch import nn
 from automix.methods.automix.block_file import load_mix_block, save_mix_block
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.mix_block import MixBlock
-from automix.methods.automix.settings import BLOCK_FIELDS, PRESETS, AutoMixSettings
+from automix.methods.automix.settings import DECIDED_BY_BLOCK, PRESETS, AutoMixSettings
 from automix.methods.automix.task import DEFAULT_LAYER as DEFAULT_LAYER
 from automix.methods.automix.task import AutoMix
 
@@ -57,5 +57,5 @@ def resolve_settings(options: dict[str, Any]) -> dict[str, Any]:
     """
     names = {"preset", *(item.name for item in fields(AutoMixSettings))}
     settings = AutoMixSettings.from_preset(**{name: value for name, value in options.items() if name in names})
-    of_block = (*BLOCK_FIELDS, "class_vectors") if options.get("mix_block") is not None else ()
+    of_block = DECIDED_BY_BLOCK if options.get("mix_block") is not None else ()
     return {name: value for name, value in settings.to_dict().items() if name not in of_block}

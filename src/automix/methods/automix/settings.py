@@ -134,7 +134,10 @@ BLOCK_FIELDS = (
     "reduction",
     "init",
 )
-"""The fields of `AutoMixSettings` that decide the Mix Block; `class_vectors` becomes its number of classes."""
+"""The fields of `AutoMixSettings` that are options of `MixBlock`."""
+
+DECIDED_BY_BLOCK = (*BLOCK_FIELDS, "class_vectors")
+"""The fields that a Mix Block trained before decides; `class_vectors` is its number of classes."""
 
 _CHANGED: dict[str, dict[str, Any]] = {
     "tuned": {},

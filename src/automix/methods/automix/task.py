@@ -37,7 +37,7 @@ from automix.core.validation import check_whole
 from automix.methods.automix.block_file import load_mix_block
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.mix_block import MixBlock
-from automix.methods.automix.settings import BLOCK_FIELDS, AutoMixSettings
+from automix.methods.automix.settings import DECIDED_BY_BLOCK, AutoMixSettings
 from automix.methods.mixup import mixup
 from automix.networks.feature_tap import count_classes, find_tap
 from automix.networks.modes import eval_mode
@@ -110,7 +110,7 @@ class AutoMix(Task):
             classes = (num_classes or count_classes(model)) if settings.class_vectors else None
             mix_block = MixBlock(tap.channels, classes, **settings.block_options())
         else:
-            if given := [name for name in (*BLOCK_FIELDS, "class_vectors") if name in overrides]:
+            if given := [name for name in DECIDED_BY_BLOCK if name in overrides]:
                 raise AutomixError(f"{given[0]} must not be given with a mix_block, which has its own")
             mix_block = _ready_block(mix_block, tap.channels, lambda: num_classes or count_classes(model))
         super().__init__(
@@ -153,7 +153,7 @@ class AutoMix(Task):
             z = self.tap(self.teacher, x[: len(q.index)])
             mixed_q = self._mix(x, y, z, q, generator)
         answers, terms = self._classification_terms(x, y, mixed_q, generator)
-        if any(parameter.requires_grad for parameter in self.mix_block.parameters()):
+        if self._trained_block():
             terms.append(partial(self.generation_losses, x, y, z, k, generator))
         losses = self.compute_terms(*terms)
         return self.output(losses, *answers[0], _mask_metrics(mixed_q))
@@ -230,7 +230,7 @@ class AutoMix(Task):
         if is_distributed():
             # DistributedDataParallel wants every parameter in every step. The zero gradients would still feed the
             # optimizer's momentum and weight decay, so that `update` puts the weights back.
-            trained = [parameter for parameter in self.mix_block.parameters() if parameter.requires_grad]
+            trained = self._trained_block()
             out["loss"] = torch.stack([out.loss, *(0 * parameter.sum() for parameter in trained)]).sum()
             if self._resting_block is None:
                 self._resting_block = [parameter.detach().clone() for parameter in trained]
@@ -244,13 +244,16 @@ class AutoMix(Task):
                 `total_steps`.
         """
         if self._resting_block is not None:
-            trained = [parameter for parameter in self.mix_block.parameters() if parameter.requires_grad]
             with torch.no_grad():
-                for parameter, saved in zip(trained, self._resting_block, strict=True):
+                for parameter, saved in zip(self._trained_block(), self._resting_block, strict=True):
                     parameter.copy_(saved)
             self._resting_block = None
         self._check_optimizer()
         super().update(progress)
+
+    def _trained_block(self) -> list[nn.Parameter]:
+        """The parameters of the Mix Block that are trained; none of random grids or a frozen block."""
+        return [parameter for parameter in self.mix_block.parameters() if parameter.requires_grad]
 
     def _check_optimizer(self) -> None:
         """Warn if the optimizer does not know the Mix Block, whose weights then never change."""
