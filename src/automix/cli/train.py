@@ -29,13 +29,16 @@ def train(
     config: Path | None = None,
     resume: Switch = False,
     overwrite: Switch = False,
+    minutes: float | None = None,
+    from_scratch: Switch = False,
     flags: Annotated[Flags | None, Parameter(name="*")] = None,
 ) -> None:
     """Train a classifier.
 
     For example:
       automix train shapes                            AutoMix on drawn images
-      automix train photos/ --epochs 50               photos/<class>/*.jpg
+      automix train photos/                           fine-tune on photos/<class>/*.jpg
+      automix train photos/ --minutes 10              as well as ten minutes allow
       automix train photos/ --preset fast             AutoMix at Mixup's cost
       automix train cifar100 --recipe cifar           a recipe of the paper
       automix train --config runs/x/config.yaml --out runs/y     the same again
@@ -47,16 +50,18 @@ def train(
         config: A YAML file of settings, such as a run's config.yaml. Flags override it.
         resume: Continue from the checkpoint in the run folder, if there is one.
         overwrite: Start anew in the folder of an earlier run.
+        minutes: Choose the number of epochs, and of large images the size, so that the training takes so long.
+        from_scratch: Train a new network even on photographs, for which pretrained weights are the default.
         flags: All other settings.
     """
     from automix.training import choose_display
     from automix.training import train as train_classifier
 
-    settings = make_config(data, config, flags or {}, resume=resume)
+    settings = make_config(data, config, flags or {}, resume=resume, minutes=minutes, from_scratch=from_scratch)
     train_classifier(settings, resume=resume, overwrite=overwrite, display=choose_display())
 
 
-def make_config(data: str | None, file: Path | None, flags: dict[str, Any], *, resume: bool = False) -> TrainConfig:
+def make_config(data: str | None, file: Path | None, flags: dict[str, Any], *, resume: bool = False, minutes: float | None = None, from_scratch: bool = False) -> TrainConfig:
     """Put the settings of a run together: flags override the file, which overrides the recipe.
 
     Args:
@@ -64,6 +69,8 @@ def make_config(data: str | None, file: Path | None, flags: dict[str, Any], *, r
         file: A YAML file of settings, if given.
         flags: The other flags that were given, by the name of the setting.
         resume: Whether the run is resumed; with ``out``, its own configuration is the file.
+        minutes: Time for the training, if it decides the number of epochs.
+        from_scratch: Train a new network even on photographs.
 
     Returns:
         The configuration.
@@ -85,7 +92,15 @@ def make_config(data: str | None, file: Path | None, flags: dict[str, Any], *, r
             settings[name] = (in_file if isinstance(in_file, dict) else {}) | read_options(value)
         else:
             settings[name] = value
+    if file is None:
+        from automix.training.defaults import complete_settings
+
+        settings = complete_settings(settings, from_scratch=from_scratch)
     made = TrainConfig.from_flat(settings)
+    if minutes is not None:
+        from automix.training.budget import fit_into
+
+        made = fit_into(made, minutes, fixed=tuple(flags))
     if flags.get("ema", made.settings.ema) != made.settings.ema:
         raise AutomixError(
             f"ema must be {str(made.settings.ema).lower()} with {made.method}, which has its own teacher"

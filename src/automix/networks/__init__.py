@@ -5,6 +5,8 @@ Nothing here knows about mixing.
 
 from automix.networks.create import create_model
 from automix.networks.feature_tap import FeatureTap, count_classes, find_tap, stage_modules
+from automix.networks.freeze import freeze_stages, rest_batch_norms
+from automix.networks.head import body_parameters, find_head, head_parameters
 from automix.networks.hooks import hidden_layers, run_with_hook
 from automix.networks.modes import eval_mode
 from automix.networks.teacher import follow, make_teacher, momentum_at
@@ -13,14 +15,19 @@ from automix.networks.wide_resnet import WideResNet
 __all__ = [
     "FeatureTap",
     "WideResNet",
+    "body_parameters",
     "count_classes",
     "create_model",
     "eval_mode",
+    "find_head",
     "find_tap",
     "follow",
+    "freeze_stages",
+    "head_parameters",
     "hidden_layers",
     "make_teacher",
     "momentum_at",
+    "rest_batch_norms",
     "run_with_hook",
     "stage_modules",
 ]

@@ -22,6 +22,7 @@ from automix.networks.wide_resnet import WideResNet
 SMALL_IMAGE = 64  # px; up to this size a network gets the form for small images
 
 _WIDE_RESNET = re.compile(r"wrn_(\d+)_(\d+)")
+_TRANSFORMERS = ("vision_transformer", "deit", "beit", "eva", "swin_transformer", "swin_transformer_v2")
 _PATCH_FAMILIES = ("vision_transformer", "deit", "swin_transformer", "convnext")
 
 
@@ -45,6 +46,20 @@ def create_model(name: str, *, num_classes: int, image_size: int | tuple[int, in
     if wide := _WIDE_RESNET.fullmatch(name):
         return WideResNet(int(wide[1]), int(wide[2]), num_classes, **options)
     return _create_timm_model(name, num_classes, size, options)
+
+
+def is_transformer(name: str) -> bool:
+    """Tell whether a network is a vision transformer (ViT, DeiT, BEiT, Swin), which is fine-tuned in its own way.
+
+    Args:
+        name: Name of the network.
+
+    Returns:
+        True for transformers of timm's; False for all others, and for names that timm does not know.
+    """
+    import timm
+
+    return timm.is_model(name) and timm.models.model_entrypoint(name).__module__.rpartition(".")[2] in _TRANSFORMERS
 
 
 def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], options: dict[str, Any]) -> nn.Module:

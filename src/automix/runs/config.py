@@ -17,6 +17,7 @@ from pydantic import Field
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError, one_line
 from automix.core.files import write_text
+from automix.core.normalization import Normalization
 from automix.core.validation import check_alpha, check_whole, unknown_name
 from automix.data import DATASETS, BadData, BatchPlan
 from automix.methods import check_method, has_own_teacher, methods, presets_of, settings_of
@@ -24,13 +25,13 @@ from automix.runs.recipes import Recipe, find_recipe
 
 Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str] | None]
 
-MAY_CHANGE = ("out", "data", "data_root", "workers", "device", "checkpoint_minutes", "eval_every", "wandb")
+MAY_CHANGE = ("out", "data", "data_root", "workers", "device", "checkpoint_minutes", "eval_every", "eval_last", "wandb")
 """Settings that may differ between a run and its continuation: none of them decides a batch or a weight.
 
 The data may lie elsewhere, as long as it has the same classes and as many images.
 """
 
-TRIALS_DIFFER_IN = {"seed", *MAY_CHANGE} - {"data", "eval_every"}  # eval_every decides how many epochs the median has
+TRIALS_DIFFER_IN = {"seed", *MAY_CHANGE} - {"data", "eval_every", "eval_last"}  # the last two decide how many epochs the median has
 """Settings in which runs may differ and still be trials of one configuration."""
 
 RESOLVED = "method_settings"
@@ -72,6 +73,10 @@ class TrainConfig:
     """Further options of the network, as --model-options.NAME VALUE."""
     weights: str | None = None
     """A safetensors file to start from; a head for other classes is left out."""
+    mean: tuple[float, float, float] | None = None
+    """Mean of the pixels in [0, 1] by channel; what the pretrained weights expect, or the data's, if not given."""
+    std: tuple[float, float, float] | None = None
+    """Standard deviation of the pixels by channel; to be given with mean."""
     accumulate: Annotated[int, Field(ge=1)] = 1
     """Parts that a process splits its share of a batch into, to save memory."""
     precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
@@ -83,7 +88,9 @@ class TrainConfig:
     bad_data: BadData = "fail"
     """Files that are no valid images: fail at the first one, or find all of them first and skip them."""
     eval_every: Annotated[int, Field(ge=1)] = 1
-    """Epochs between evaluations; the last ten, of which the paper takes the median, are always evaluated."""
+    """Epochs between evaluations."""
+    eval_last: Annotated[int, Field(ge=1)] = 10
+    """So many epochs at the end are all evaluated; the paper takes the median of ten."""
     checkpoint_minutes: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
     """Minutes between checkpoints for --resume; 0: after every step."""
     wandb: bool = False
@@ -106,6 +113,9 @@ class TrainConfig:
         for name in _DECIDED_ELSEWHERE:
             if name in self.model_options:
                 raise AutomixError(f"model_options.{name} is not allowed: the data and the recipe decide it")
+        if (self.mean is None) != (self.std is None):
+            raise AutomixError(f"mean and std must be given together, got mean={self.mean} and std={self.std}")
+        _ = self.normalization
         self._check_sizes()
         if has_own_teacher(self.method):  # then `ema` says what is, whatever the recipe has for other methods
             ema = self.method_options.get("momentum", 0) is not None
@@ -128,6 +138,11 @@ class TrainConfig:
     def root(self) -> Path | None:
         """The folder of named datasets, if given."""
         return None if self.data_root is None else Path(self.data_root)
+
+    @property
+    def normalization(self) -> Normalization | None:
+        """How images are normalized; None where the data decides."""
+        return None if self.mean is None or self.std is None else Normalization(self.mean, self.std)
 
     @property
     def folder(self) -> Path:

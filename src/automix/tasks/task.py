@@ -27,6 +27,7 @@ from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget, as_int64
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_range, check_whole
+from automix.networks.freeze import rest_batch_norms
 from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.tasks.early_backward import backward_early
 
@@ -109,6 +110,7 @@ class Task(nn.Module, ABC):
             raise AutomixError("model must not be wrapped in DistributedDataParallel: wrap the task, DDP(task)")
         # A pretrained network often comes in eval mode, in which its BatchNorm would never train.
         self.student = model if model.training else model.train()
+        rest_batch_norms(self.student)
         self.teacher = None if momentum is None else make_teacher(model)
         self.momentum = momentum
         self.one_hot_loss = one_hot_loss
@@ -384,7 +386,7 @@ class Task(nn.Module, ABC):
     # --- what nn.Module would do otherwise
 
     def train(self, mode: bool = True) -> "Task":
-        """Set the training mode; the teacher always stays in eval mode (see networks/teacher.py).
+        """Set the training mode; the teacher (see networks/teacher.py) and frozen BatchNorms stay in eval mode.
 
         Args:
             mode: True to train, False to evaluate.
@@ -393,6 +395,8 @@ class Task(nn.Module, ABC):
             The task.
         """
         super().train(mode)
+        if mode:
+            rest_batch_norms(self.student)
         if self.teacher is not None:
             self.teacher.eval()
         return self

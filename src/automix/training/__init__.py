@@ -8,6 +8,7 @@ from typing import Any
 
 from automix.core.errors import AutomixError
 from automix.runs.config import TrainConfig
+from automix.training.defaults import complete_settings, settle_normalization
 from automix.training.display import Bar, Lines, Silent, choose_display
 from automix.training.distributed import ProcessLostError, World, process_group
 from automix.training.load import load_task, preview
@@ -76,10 +77,11 @@ def train(
         Stopped: A signal ended the run; its state is saved.
     """
     if not isinstance(config, TrainConfig):
-        config = TrainConfig.from_flat({"data": str(config), **settings})
+        config = TrainConfig.from_flat(complete_settings({"data": str(config), **settings}))
     elif settings:
         raise AutomixError(f"{next(iter(settings))} must be set in the configuration, which was given")
     display = display or Silent()
+    config = settle_normalization(config, resume=resume)
     with catch_signals() as stop, process_group(config.device) as world, hold_folder(config, world):
         progress = display.reading if world.is_main_process else None
         run = prepare(config, world, resume=resume, overwrite=overwrite, progress=progress)

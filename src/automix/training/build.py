@@ -14,6 +14,8 @@ from automix.core.tensor_files import DamagedError, read_tensors
 from automix.data import Data, Progress, open_data
 from automix.methods import create_task
 from automix.networks.create import create_model
+from automix.networks.freeze import freeze_stages
+from automix.networks.head import head_parameters
 from automix.runs.config import TrainConfig
 from automix.runs.folder import RunFolder
 from automix.runs.recipes import Recipe
@@ -65,6 +67,7 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
         raise AutomixError(f"model {config.model}: {one_line(error)}; check --model-options") from None
     if load and config.weights is not None:
         load_initial_weights(model, Path(config.weights))
+    freeze_stages(model, settings.frozen_stages)
     return model
 
 
@@ -148,6 +151,7 @@ def build_data(
         workers=config.workers,
         bad_data=config.bad_data,
         skip_list=RunFolder(config.folder).skipped if use_skip_list else None,
+        normalization=config.normalization,
         progress=progress,
     )
 
@@ -172,11 +176,44 @@ def build_optimizer(settings: Recipe, task: Task) -> Optimizer:
     from timm.optim import create_optimizer_v2
 
     groups = task.param_groups(lr=settings.lr, weight_decay=settings.weight_decay)
+    groups = [part for group in groups for part in split_by_layer(group, task.student, settings)]
     if settings.optimizer != "sgd":
         groups = [part for group in groups for part in _split_by_decay(group)]
     name = {"sgd": "momentum"}.get(settings.optimizer, settings.optimizer)  # timm's "sgd" is Nesterov's
     options = {"momentum": settings.momentum} if settings.optimizer == "sgd" else {}
     return create_optimizer_v2(groups, opt=name, lr=settings.lr, weight_decay=settings.weight_decay, **options)
+
+
+def split_by_layer(group: dict[str, Any], model: nn.Module, settings: Recipe) -> list[dict[str, Any]]:
+    """Give the head and, with `layer_decay`, every layer of the network its own learning rate.
+
+    Args:
+        group: A parameter group of a task.
+        model: The network.
+        settings: The recipe; `head_lr` and `layer_decay` are used.
+
+    Returns:
+        The group as it is where all its parameters have one learning rate, else its parts.
+    """
+    if settings.head_lr == 1 and settings.layer_decay == 1:
+        return [group]
+    head = {id(parameter) for parameter in head_parameters(model)}
+    decay = _layer_scales(model, settings.layer_decay)
+    parts: dict[float, list[nn.Parameter]] = {}
+    for parameter in group["params"]:
+        scale = settings.head_lr if id(parameter) in head else decay.get(id(parameter), 1.0)
+        parts.setdefault(scale, []).append(parameter)
+    return [{**group, "params": members, "lr": scale * group["lr"]} for scale, members in parts.items()]
+
+
+def _layer_scales(model: nn.Module, layer_decay: float) -> dict[int, float]:
+    """Learning rates by parameter, relative to the last layer's, as timm numbers the layers of its networks."""
+    if layer_decay == 1:
+        return {}
+    from timm.optim import param_groups_layer_decay
+
+    groups = param_groups_layer_decay(model, layer_decay=layer_decay)
+    return {id(parameter): group["lr_scale"] for group in groups for parameter in group["params"]}
 
 
 def _split_by_decay(group: dict[str, Any]) -> list[dict[str, Any]]:

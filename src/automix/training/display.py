@@ -139,15 +139,16 @@ class Bar(Lines):
 
 
 def describe(run: Run) -> str:
-    """Describe a run in two lines."""
-    data, config = run.data, run.config
+    """Describe a run in three lines: the network and its weights, the data and the method, the length and the place."""
+    data, config, settings = run.data, run.config, run.config.settings
     millions = sum(parameter.numel() for parameter in run.task.student.parameters()) / 1e6
     where = f"{run.device.type}, {run.precision}" + (f", {run.world.size} processes" if run.world.size > 1 else "")
     return (
+        f"{config.model}, {millions:.2f} M parameters, {run.weights}\n"
         f"{config.method} on {data.name}: {len(data.classes)} classes, {data.train_count} training and "
         f"{data.test_count} test images of {data.image_size} px\n"
-        f"{config.model}, {millions:.2f} M parameters; recipe {config.recipe}, {config.settings.epochs} epochs, "
-        f"{run.total_steps} steps of {config.settings.batch_size}; {where}; {run.folder.path}"
+        f"recipe {config.recipe}: {settings.epochs} epochs, {run.total_steps} steps of {settings.batch_size}; "
+        f"{where}; {run.folder.path}"
     )
 
 

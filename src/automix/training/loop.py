@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 
 from automix.core.accuracy import topk_correct
 from automix.core.draws import step_seed
+from automix.networks.head import body_parameters
 from automix.runs.metrics import deployed_top1
-from automix.runs.protocol import LAST
 from automix.tasks.task import Task
 from automix.training.distributed import World
 from automix.training.hardware import Precision, autocast
@@ -70,6 +70,9 @@ def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: Stop
                 out = run.network(x, y)
             run.scaler.scale(out.loss / pieces).backward()
         terms.append({"loss": out.loss.detach(), **out.metrics})
+    if run.trains_head_only:
+        for parameter in body_parameters(run.task.student):
+            parameter.grad = None  # optimizers pass over it: no momentum, no weight decay
     run.scaler.unscale_(run.optimizer)
     clip = run.config.settings.clip_grad
     norms = gradient_norms(run.optimizer)
@@ -136,7 +139,7 @@ def finish_epoch(run: Run, log: RunLog) -> None:
     """Evaluate, log, keep the best classifier, draw."""
     epoch, epochs = run.step // run.steps_per_epoch, run.config.settings.epochs
     accuracy: dict[str, float] = {}
-    if epoch % run.config.eval_every == 0 or epoch > epochs - LAST:
+    if epoch % run.config.eval_every == 0 or epoch > epochs - run.config.eval_last:
         test = run.data.loader.test_batches()
         accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.world)
         log.diagnose(run, accuracy)

@@ -39,6 +39,7 @@ class Run:
         optimizer: Its optimizer.
         schedule: The learning rate by step.
         scaler: Scales gradients in fp16; disabled otherwise.
+        weights: Where the first weights come from, for people.
         step: Steps done.
         best: The highest test accuracy of the deployed network (`top1`) and its `epoch`.
         seconds_before: Training time of earlier sessions, in seconds.
@@ -55,6 +56,7 @@ class Run:
     optimizer: Optimizer
     schedule: Any
     scaler: torch.amp.GradScaler
+    weights: str = "trained from scratch"
     step: int = 0
     best: dict[str, float] = field(default_factory=lambda: {"top1": -1.0, "epoch": 0})
     seconds_before: float = 0.0
@@ -80,6 +82,11 @@ class Run:
     def epochs_between_pictures(self) -> int:
         """Epochs from one picture of mixed samples to the next: ten or so pictures a run."""
         return max(1, self.config.settings.epochs // 10)
+
+    @property
+    def trains_head_only(self) -> bool:
+        """Whether the body of the network rests in this step."""
+        return self.step < self.config.settings.freeze * self.steps_per_epoch
 
     @property
     def trained_parameters(self) -> list[nn.Parameter]:

@@ -5,6 +5,7 @@ ten epochs.
 """
 
 from automix.core.validation import unknown_name
+from automix.runs.recipes.finetune import FineTune
 from automix.runs.recipes.imagenet import DeiT, PyTorch100, PyTorch300, RsbA2, RsbA3
 from automix.runs.recipes.recipe import Recipe
 from automix.runs.recipes.small import Cifar, Quick, TinyImageNet
@@ -12,6 +13,7 @@ from automix.runs.recipes.transfer import FineGrained, INat, Places
 
 RECIPES: dict[str, type[Recipe]] = {
     "quick": Quick,
+    "finetune": FineTune,
     "cifar": Cifar,
     "tiny": TinyImageNet,
     "pytorch100": PyTorch100,

