@@ -71,7 +71,8 @@ class TrainConfig:
     model_options: Options = field(default_factory=dict)
     """Further options of the network, as --model-options.NAME VALUE."""
     weights: str | None = None
-    """A safetensors file to start from; a head for other classes is left out."""
+    """A file or folder of weights to start from: safetensors, .pth, a timm or Hugging Face folder, a run; a head for
+    other classes is left out."""
     accumulate: Annotated[int, Field(ge=1)] = 1
     """Parts that a process splits its share of a batch into, to save memory."""
     precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
@@ -102,7 +103,7 @@ class TrainConfig:
                 check_alpha(value, name)
         for name in _LOAD_FILES:
             if name in self.model_options:
-                raise AutomixError(f"model_options.{name} is not allowed; use --weights with a safetensors file")
+                raise AutomixError(f"model_options.{name} is not allowed; use --weights with a file or folder")
         for name in _DECIDED_ELSEWHERE:
             if name in self.model_options:
                 raise AutomixError(f"model_options.{name} is not allowed: the data and the recipe decide it")
