@@ -41,7 +41,7 @@ def evaluate(
         data: A dataset's name or a folder; the run's own if not given.
         data_root: The folder of named datasets.
         which: The weights of the run's last epoch or of its best.
-        weights: A safetensors file for a network given by name.
+        weights: A file or folder of weights for a network given by name.
         images: Use so many test images only.
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C.
         batch_size: Images at once.

@@ -36,7 +36,7 @@ def explore(
         run: A run folder, a classifier's safetensors file, or a network's name.
         data: Show images of this dataset or folder; the run's own if not given.
         data_root: The folder of named datasets.
-        weights: A safetensors file for a network given by name.
+        weights: A file or folder of weights for a network given by name.
         untrained: Use random weights for a network given by name.
         port: The port of the page; 0 takes a free one.
         host: The address of this machine to listen on.

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from automix.core.errors import AutomixError, one_line
+from automix.core.errors import AutomixError
 from automix.core.validation import check_whole
 from automix.data.bad_files import OtherDataError
 from automix.data.datasets import open_dataset
 from automix.data.sources import Split
 from automix.evaluation.samples import Samples
 from automix.networks.create import create_model
+from automix.networks.weights import find_pretrained
 from automix.runs.classifier import Card, WithNormalization
 from automix.runs.config import TrainConfig
 from automix.runs.folder import RunFolder, Which, load_classifier
@@ -77,7 +78,7 @@ def open_inputs(
         source: A run folder, a classifier's file, or the name of a network of timm's.
         data: Name or folder of a dataset; the one that the classifier was trained on if not given.
         data_root: Where named datasets are.
-        weights: A safetensors file for a network given by name; timm's pretrained weights if not given.
+        weights: A file or folder of weights for a network given by name; pretrained weights if not given.
         which: The weights of a run after the last epoch, or those with the highest test accuracy.
         images: Use this many test images only, of as many classes as possible.
         device: Where the classifier runs.
@@ -172,17 +173,11 @@ def open_test_set(
 
 def _pretrained(name: str, weights: str | None) -> tuple[nn.Module, Card]:
     """A network of timm's, and a card without names of classes."""
-    from automix.training.build import load_initial_weights
-
     card = pretrained_card(name)
-    try:
-        model = create_model(
-            name, num_classes=len(card.classes), image_size=card.image_size, pretrained=weights is None
-        )
-    except (OSError, RuntimeError) as error:
-        raise AutomixError(f"model {name}: no pretrained weights ({one_line(error)}); use --weights FILE") from None
-    if weights is not None:
-        load_initial_weights(model, Path(weights))
+    pretrained = find_pretrained(name, weights)
+    model = create_model(name, num_classes=len(card.classes), image_size=card.image_size)
+    if new := pretrained.load_into(model).new:
+        raise AutomixError(f"{pretrained.source}: no {new[0]!r} for {len(card.classes)} classes; give other --weights")
     return model, card
 
 

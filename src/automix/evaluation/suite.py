@@ -77,7 +77,7 @@ def evaluate(
         data: Name or folder of a dataset; the one that the classifier was trained on if not given.
         data_root: Where named datasets are.
         which: The weights of a run after the last epoch, or those with the highest test accuracy.
-        weights: A safetensors file for a network given by name; timm's pretrained weights if not given.
+        weights: A file or folder of weights for a network given by name; pretrained weights if not given.
         images: Use this many test images only, of as many classes as possible.
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C; corrupted images are generated if not given.
         batch_size: Images per forward pass.

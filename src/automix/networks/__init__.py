@@ -1,4 +1,4 @@
-"""Networks: building them by name, reading a layer on the way, and the momentum teacher.
+"""Networks: building them by name, pretrained weights, reading a layer on the way, and the momentum teacher.
 
 Nothing here knows about mixing.
 """
@@ -10,16 +10,21 @@ from automix.networks.head import body_parameters, find_head, head_parameters
 from automix.networks.hooks import hidden_layers, run_with_hook
 from automix.networks.modes import eval_mode
 from automix.networks.teacher import follow, make_teacher, momentum_at
+from automix.networks.weights import LoadReport, Pretrained, available_offline, find_pretrained
 from automix.networks.wide_resnet import WideResNet
 
 __all__ = [
     "FeatureTap",
+    "LoadReport",
+    "Pretrained",
     "WideResNet",
+    "available_offline",
     "body_parameters",
     "count_classes",
     "create_model",
     "eval_mode",
     "find_head",
+    "find_pretrained",
     "find_tap",
     "follow",
     "freeze_stages",

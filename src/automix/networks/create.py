@@ -62,13 +62,30 @@ def is_transformer(name: str) -> bool:
     return timm.is_model(name) and timm.models.model_entrypoint(name).__module__.rpartition(".")[2] in _TRANSFORMERS
 
 
-def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], options: dict[str, Any]) -> nn.Module:
-    import timm  # here and not above: timm and torchvision take two seconds to import
+def check_model_name(name: str) -> bool:
+    """Raise an error unless a network of this name can be built.
 
+    Args:
+        name: Name of a network.
+
+    Returns:
+        Whether it is one of timm's.
+    """
+    import timm
+
+    if _WIDE_RESNET.fullmatch(name):
+        return False
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, [*timm.list_models(), "wrn_28_8"], n=3)
         hint = f"; close names: {', '.join(close)}" if close else ""
         raise AutomixError(f"unknown model {show(name)}{hint}. Available: timm's models and wrn_<depth>_<width>")
+    return True
+
+
+def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], options: dict[str, Any]) -> nn.Module:
+    import timm  # here and not above: timm and torchvision take two seconds to import
+
+    check_model_name(name)
     family = timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
     pretrained_cfg = timm.get_pretrained_cfg(name)
     if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:

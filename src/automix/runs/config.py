@@ -72,7 +72,8 @@ class TrainConfig:
     model_options: Options = field(default_factory=dict)
     """Further options of the network, as --model-options.NAME VALUE."""
     weights: str | None = None
-    """A safetensors file to start from; a head for other classes is left out."""
+    """A file or folder of weights to start from: safetensors, .pth, a timm or Hugging Face folder, a run; a head for
+    other classes is left out."""
     mean: tuple[float, float, float] | None = None
     """Mean of the pixels in [0, 1] by channel; what the pretrained weights expect, or the data's, if not given."""
     std: tuple[float, float, float] | None = None
@@ -109,7 +110,7 @@ class TrainConfig:
                 check_alpha(value, name)
         for name in _LOAD_FILES:
             if name in self.model_options:
-                raise AutomixError(f"model_options.{name} is not allowed; use --weights with a safetensors file")
+                raise AutomixError(f"model_options.{name} is not allowed; use --weights with a file or folder")
         for name in _DECIDED_ELSEWHERE:
             if name in self.model_options:
                 raise AutomixError(f"model_options.{name} is not allowed: the data and the recipe decide it")

@@ -10,12 +10,12 @@ from torch.optim import Optimizer
 
 from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss
 from automix.core.errors import AutomixError, one_line
-from automix.core.tensor_files import DamagedError, read_tensors
 from automix.data import Data, Progress, open_data
 from automix.methods import create_task
 from automix.networks.create import create_model
 from automix.networks.freeze import freeze_stages
 from automix.networks.head import head_parameters
+from automix.networks.weights import find_pretrained
 from automix.runs.config import TrainConfig
 from automix.runs.folder import RunFolder
 from automix.runs.recipes import Recipe
@@ -25,17 +25,27 @@ from automix.training.distributed import World
 RSB_THRESHOLD = 0.2  # "ResNet strikes back": a class counts as present where its mixed label exceeds this
 
 
-def check_buildable(config: TrainConfig, image_size: int) -> None:
-    """Build network and task without memory or data, so that a wrong option is refused before any image is read."""
+def check_buildable(config: TrainConfig, image_size: int) -> nn.Module:
+    """Build network and task without memory or data, so that a wrong option is refused before any image is read.
+
+    Args:
+        config: The settings.
+        image_size: Side of the training images in pixels.
+
+    Returns:
+        The network on the meta device, to look at its structure.
+    """
     # a Mix Block to start from is for the classes of the data, which are not known yet
     options = {name: value for name, value in config.method_options.items() if name != "mix_block"}
     config = replace(config, method_options=options)
     with torch.device("meta"):
-        build_task(config, build_model(config, num_classes=2, image_size=image_size, load=False))
+        model = build_model(config, num_classes=2, image_size=image_size, load=False)
+        build_task(config, model)
+    return model
 
 
 def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load: bool = True) -> nn.Module:
-    """Build the network: new, with timm's pretrained weights, or with those of a file.
+    """Build the network: new, with pretrained weights, or with those of a file or folder.
 
     Args:
         config: The settings.
@@ -52,45 +62,18 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
         options["drop_rate"] = settings.dropout
     if settings.drop_path:
         options["drop_path_rate"] = settings.drop_path
-    if load and settings.pretrained and config.weights is None:
-        options["pretrained"] = True
     try:
         model = create_model(config.model, num_classes=num_classes, image_size=image_size, **options)
     except TypeError as error:
         raise AutomixError(f"model {config.model}: {one_line(error)}; check --model-options") from None
-    except OSError as error:  # what downloads raise
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise AutomixError(f"model {config.model}: no pretrained weights ({reason}); give --weights FILE") from None
     except Exception as error:  # constructors raise whatever they like
         if isinstance(error, ValueError) and not config.model_options:
             raise
         raise AutomixError(f"model {config.model}: {one_line(error)}; check --model-options") from None
-    if load and config.weights is not None:
-        load_initial_weights(model, Path(config.weights))
+    if load and (settings.pretrained or config.weights is not None):
+        find_pretrained(config.model, config.weights).load_into(model)
     freeze_stages(model, settings.frozen_stages)
     return model
-
-
-def load_initial_weights(model: nn.Module, path: Path) -> None:
-    """Load weights to start from; tensors of another shape (a head for other classes, another stem) stay new.
-
-    Args:
-        model: The network.
-        path: A safetensors file with the weights of the same network.
-    """
-    try:
-        given = read_tensors(path)[0]
-    except (DamagedError, OSError) as error:
-        raise AutomixError(
-            f"{path}: cannot be read as safetensors ({one_line(error)}); give --weights such a file"
-        ) from None
-    own = model.state_dict()
-    if missing := sorted(own.keys() - given.keys()):
-        raise AutomixError(f"{path}: has no {missing[0]!r}; give --weights of the same network")
-    fitting = {name: value for name, value in given.items() if name in own and value.shape == own[name].shape}
-    if len(fitting) < len(own) / 2:
-        raise AutomixError(f"{path}: most shapes differ; give --weights of the same network")
-    model.load_state_dict(fitting, strict=False)
 
 
 def build_task(config: TrainConfig, model: nn.Module, *, resumed: bool = False) -> Task:

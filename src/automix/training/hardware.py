@@ -4,10 +4,13 @@ from contextlib import AbstractContextManager
 from typing import Literal
 
 import torch
+from torch import nn
 
 from automix.core.errors import AutomixError
 
 Precision = Literal["float32", "bf16", "fp16"]
+
+DEPTHWISE_SHARE = 1 / 6  # of the convolutions; EfficientNet has a fifth, because of those that squeeze and excite
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
@@ -38,7 +41,9 @@ def _devices() -> list[str]:
     return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
-def choose_precision(precision: str, mixed_precision: bool, device: torch.device) -> Precision:
+def choose_precision(
+    precision: str, mixed_precision: bool, device: torch.device, model: nn.Module | None = None
+) -> Precision:
     """Choose the precision of the forward pass.
 
     Args:
@@ -46,6 +51,8 @@ def choose_precision(precision: str, mixed_precision: bool, device: torch.device
             computes them in hardware. A CPU without bf16 instructions is many times slower in bf16 than in float32.
         mixed_precision: The recipe's setting.
         device: The device.
+        model: The network, on any device. On the CPU those with many depthwise convolutions (MobileNet, EfficientNet,
+            ConvNeXt) are faster in float32, whatever its instructions.
 
     Returns:
         The precision.
@@ -60,8 +67,22 @@ def choose_precision(precision: str, mixed_precision: bool, device: torch.device
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
     if device.type == "cpu":
         fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        return "bf16" if fast else "float32"
+        return "bf16" if fast and not (model is not None and is_depthwise(model)) else "float32"
     return "float32"
+
+
+def is_depthwise(model: nn.Module) -> bool:
+    """Tell whether depthwise convolutions are a substantial part of a network's convolutions.
+
+    Args:
+        model: The network.
+
+    Returns:
+        True if they are a sixth or more.
+    """
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    depthwise = sum(module.groups == module.in_channels > 1 for module in convolutions)
+    return bool(convolutions) and depthwise >= DEPTHWISE_SHARE * len(convolutions)
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:

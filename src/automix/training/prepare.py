@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from automix.core.errors import AutomixError
 from automix.data import DATASETS, Progress, check_data, write_skipped
+from automix.networks.weights import find_pretrained
 from automix.runs.config import MAY_CHANGE, RESOLVED, TrainConfig, read_config
 from automix.runs.folder import RunFolder
 from automix.tasks.task import Task
@@ -39,9 +40,9 @@ def prepare(
     resumed = check_folder(config, resume=resume, overwrite=overwrite)
     check_environment(config, resumed=resumed)
     device = choose_device(config.device, world.local_rank)
-    precision = choose_precision(config.precision, config.settings.mixed_precision, device)
     known = DATASETS.get(config.data)
-    check_buildable(config, config.settings.train_size or (known and known.image_size) or 224)
+    blank = check_buildable(config, config.settings.train_size or (known and known.image_size) or 224)
+    precision = choose_precision(config.precision, config.settings.mixed_precision, device, blank)
     data = build_data(config, world, use_skip_list=resumed, progress=progress)
     torch.manual_seed(config.seed)
     model = build_model(config, len(data.classes), data.image_size, load=not resumed)
@@ -103,8 +104,8 @@ def check_environment(config: TrainConfig, *, resumed: bool = False) -> None:
         config: The settings.
         resumed: Whether the run continues from a checkpoint, which has all weights.
     """
-    if not resumed and config.weights is not None and not Path(config.weights).is_file():
-        raise AutomixError(f"{config.weights}: no such file; give --weights a safetensors file")
+    if not resumed and (config.weights is not None or config.settings.pretrained):
+        find_pretrained(config.model, config.weights)  # an error if there are none
     block = config.method_options.get("mix_block")
     if not resumed and block is not None and not Path(str(block)).exists():
         raise AutomixError(f"{block}: no such file; give mix_block the file of a Mix Block, or a run folder")

@@ -95,7 +95,7 @@ class Recipe:
     mixed_precision: bool = True
     """Compute in 16 bits where the hardware is made for it."""
     pretrained: bool = False
-    """Start from weights trained on ImageNet."""
+    """Start from weights trained on ImageNet, of the local cache, a package or timm's hub."""
     mixup_alpha: Positive | None = None
     """Mixup's alpha in the method mixup_or_cutmix; that method's default if not given."""
     cutmix_alpha: Positive | None = None

@@ -34,7 +34,7 @@ class DetectConfig:
     seed: int = 0
     """Seed of the new weights, the order of the images and every draw."""
     weights: str | None = None
-    """A safetensors file of the timm network's weights, instead of the pretrained ones."""
+    """A file or folder of the timm network's weights, instead of the pretrained ones."""
     data_root: str | None = None
     """The folder that holds VOCdevkit and coco; AUTOMIX_DATA or ./data if not given."""
     accumulate: int = 1

@@ -11,10 +11,10 @@ from torch import nn
 from automix.core.errors import AutomixError, one_line
 from automix.core.tensor_files import read_tensors, write_tensors
 from automix.networks.create import create_model
+from automix.networks.weights import find_pretrained
 from automix.runs.folder import load_classifier
 from automix.studies.detection.network import Kind, create_detector
 from automix.studies.detection.recipe import DetectRecipe, change_recipe, recipe_values
-from automix.training.build import load_initial_weights
 
 DETECTOR = "detector.safetensors"
 CARD = "automix-detector"
@@ -116,7 +116,7 @@ def load_backbone(name: str, weights: Path | None = None) -> tuple[nn.Module, Ba
 
     Args:
         name: A run folder, a classifier file, or a timm name for that network's pretrained weights.
-        weights: A safetensors file to load into the timm network instead of its pretrained weights.
+        weights: A file or folder to load into the timm network instead of its pretrained weights.
 
     Returns:
         The classifier and its description.
@@ -132,13 +132,9 @@ def load_backbone(name: str, weights: Path | None = None) -> tuple[nn.Module, Ba
     if not timm.is_model(name):
         raise AutomixError(f"backbone must be a run folder, a classifier file or a timm name, got {name!r}")
     described = Backbone(name, {}, 224, (), ())
-    try:
-        model = described.build(pretrained=weights is None)
-    except (OSError, RuntimeError) as error:  # of downloads; timm: no weights of this name
-        reason = one_line(error)[:200]
-        raise AutomixError(f"backbone {name}: no pretrained weights ({reason}); pass a file with --weights") from None
-    if weights is not None:
-        load_initial_weights(model, weights)
+    pretrained = find_pretrained(name, None if weights is None else str(weights))
+    model = described.build()
+    pretrained.load_into(model)
     config = resolve_model_data_config(model)
     return model, Backbone(name, {}, 224, config["mean"], config["std"])
 

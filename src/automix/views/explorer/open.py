@@ -11,6 +11,7 @@ from automix.data.shapes import CLASSES, draw_shapes
 from automix.evaluation.inputs import find_config, open_test_set, pretrained_card
 from automix.evaluation.samples import Samples
 from automix.networks.create import create_model
+from automix.networks.weights import find_pretrained
 from automix.runs.classifier import Card
 from automix.runs.folder import RunFolder, load_classifier
 from automix.views.explorer.explorer import Explorer
@@ -37,7 +38,7 @@ def open_explorer(
         data: Dataset or folder whose test images are the examples. If not given, the run's own data, or drawn shapes
             where there is none or it is not available.
         data_root: The folder of named datasets.
-        weights: Safetensors file for a network given by name; timm's pretrained weights if not given.
+        weights: File or folder of weights for a network given by name; pretrained weights if not given.
         untrained: Use random weights for a network given by name.
 
     Returns:
@@ -92,21 +93,12 @@ def _by_name(name: str, weights: str | None, untrained: bool) -> Explorer:
 
 def _network(name: str, count: int, size: int, weights: str | None, untrained: bool) -> tuple[nn.Module, list[str]]:
     """Build the network; the list has a note if its weights are random."""
-    from automix.training.build import load_initial_weights
-
-    if weights is None and not untrained:
-        try:
-            return create_model(name, num_classes=count, image_size=size, pretrained=True), []
-        except (OSError, RuntimeError) as error:
-            reason = one_line(error)
-            raise AutomixError(
-                f"{name}: no pretrained weights ({reason}); give --weights FILE or --untrained"
-            ) from None
+    pretrained = None if untrained else find_pretrained(name, weights)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the same network every time
         model = create_model(name, num_classes=count, image_size=size)
-    if weights is not None:
-        load_initial_weights(model, Path(weights))
+    if pretrained is not None:
+        pretrained.load_into(model)
     return model, [UNTRAINED] if untrained else []
 
 
