@@ -17,6 +17,7 @@ from timm.data.distributed_sampler import RepeatAugSampler
 from torch import Tensor
 
 from automix.core.errors import AutomixError
+from automix.core.normalization import IMAGENET, Normalization
 from automix.data import Augmentation, BatchPlan, ImageSet, MemoryLoader, StreamLoader, open_data
 from automix.data.augmentation import train_transform
 from automix.data.crops import draw_boxes, resized_crops
@@ -106,6 +107,11 @@ def test_repeats_match_timms_sampler(world_size: int) -> None:
         (lambda: Augmentation(auto_augment="x"), "auto_augment.*original, originalr"),
         (lambda: Augmentation(auto_augment="v0", rand_augment="9/0.5"), "auto_augment and rand_augment"),
         (lambda: Augmentation(test_crop=0), r"test_crop .*\(0, 1\]"),
+        (lambda: Augmentation(crop_scale=0), r"crop_scale .*\(0, 1\]"),
+        (lambda: Augmentation(crop_scale=1.1), r"crop_scale .*\(0, 1\]"),
+        (lambda: MemoryLoader(noise_set(), BatchPlan(60, 30), crop_scale=0), r"crop_scale .*\(0, 1\]"),
+        (lambda: Normalization((0.5, 0.5), (0.5, 0.5, 0.5)), "mean must be 3 numbers"),  # type: ignore[arg-type]
+        (lambda: Normalization((0.5, 0.5, 0.5), (0.5, 0.0, 0.5)), "std must be > 0"),
         (lambda: Augmentation(train_size=0), "train_size.* >= 1"),
         (lambda: Augmentation(train_size=1.5), "train_size.*integer"),  # type: ignore[arg-type]
         (lambda: Augmentation(flip="no"), "flip.*true or false"),  # type: ignore[arg-type]
@@ -275,6 +281,57 @@ def test_streamed_pixels_are_those_of_the_files(tmp_path: Path, crop: Any) -> No
     assert x_test.shape == (2, 3, 50, 50)
 
 
+def test_streamed_pixels_are_normalized_as_asked(tmp_path: Path) -> None:
+    half = Normalization((0.5, 0.5, 0.5), (0.5, 0.25, 0.5))
+    root = str(photos(tmp_path))
+    options: Any = {"batch_size": 6, "workers": 0}
+    augmentation = Augmentation(train_size=65, crop="resized", color_jitter=0.4)
+    ours = open_data(root, augmentation, normalization=half, **options).loader
+    default = open_data(root, augmentation, **options).loader
+    assert ours.mean.tolist() == [0.5, 0.5, 0.5]
+    assert ours.std.tolist() == [0.5, 0.25, 0.5]
+    assert default.mean.tolist() == pytest.approx(IMAGENET.mean)
+    assert default.std.tolist() == pytest.approx(IMAGENET.std)
+    for batches in (lambda loader: loader.batches(0, 1), lambda loader: loader.test_batches()):
+        pixels = [next(iter(batches(loader)))[0] * loader.std.view(3, 1, 1) for loader in (ours, default)]
+        difference = pixels[0] + ours.mean.view(3, 1, 1) - pixels[1] - default.mean.view(3, 1, 1)
+        assert difference.abs().max() < 1e-5
+
+
+def test_images_in_memory_are_normalized_as_asked(tmp_path: Path) -> None:
+    half = Normalization((0.5, 0.4, 0.3), (0.5, 0.25, 0.5))
+    loader = open_data(str(photos(tmp_path)), Augmentation(train_size=16), batch_size=6, normalization=half).loader
+    assert isinstance(loader, MemoryLoader)
+    assert loader.test is not None
+    x, _ = next(loader.test_batches())
+    torch.testing.assert_close(x, TF.normalize(loader.test.images / 255, list(half.mean), list(half.std)))
+    torch.testing.assert_close(loader.mean, torch.tensor(half.mean))
+    torch.testing.assert_close(loader.std, torch.tensor(half.std))
+
+
+@pytest.mark.parametrize("loader", ["memory", "stream"])
+def test_the_whole_image_is_kept_at_crop_scale_1(tmp_path: Path, loader: str) -> None:
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            (tmp_path / split / name).mkdir(parents=True)
+            Image.fromarray(np.arange(64, dtype=np.uint8).repeat(3).reshape(8, 8, 3)).save(
+                tmp_path / split / name / "0.png"
+            )
+    options: Any = {"crop": "resized", "flip": False}
+    if loader == "stream":
+        options["erasing"] = 1e-9  # works on one image at a time
+    whole, any_part = (
+        open_data(str(tmp_path), Augmentation(**options, crop_scale=scale), batch_size=2, workers=0).loader
+        for scale in (1.0, 0.08)
+    )
+    assert isinstance(whole, MemoryLoader if loader == "memory" else StreamLoader)
+    image = whole.preview(1)[0][0]
+    seen = [x for x, _ in whole.batches(0, 20)]
+    # a box of the whole area and another shape than the image does not fit: the image itself remains
+    assert all((x - image).abs().max() < 1e-4 for x in seen)
+    assert any((x - image).abs().max() > 0.1 for x, _ in any_part.batches(0, 20))
+
+
 # --- test sets -------------------------------------------------------------------------------------------------------
 
 
@@ -375,7 +432,7 @@ def test_real_datasets_by_name(name: str, augmentation: Augmentation, counts: tu
 @pytest.mark.parametrize("policy", [{"rand_augment": "10/0.5"}, {"auto_augment": "v0"}, {"auto_augment": "3a"}])
 def test_the_strongest_policies_work_with_any_pillow(policy: dict[str, Any]) -> None:
     """timm's Posterize at full strength asks Pillow for no bits at all, which Pillow 13 refuses."""
-    transform = train_transform(Augmentation(train_size=8, **policy), 8)
+    transform = train_transform(Augmentation(train_size=8, **policy), 8, IMAGENET)
     image = Image.fromarray(np.full((8, 8, 3), 255, dtype=np.uint8))
     random.seed(0)
     np.random.seed(0)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         step_seed,
     )
     from automix.core.files import write_atomically, write_text
-    from automix.core.normalization import denormalize, normalize
+    from automix.core.normalization import IMAGENET, Normalization, denormalize, normalize
     from automix.core.target import Mixed, MixedTarget, as_int64, is_multi_label
     from automix.core.tensor_checks import as_lam, check_batch, check_classes, check_index, check_shape
     from automix.core.tensor_files import DamagedError, read_tensors, write_tensors
@@ -49,6 +49,7 @@ _MODULES = (
 )
 
 __all__ = [
+    "IMAGENET",
     "AutomixError",
     "BinaryCrossEntropy",
     "Criterion",
@@ -58,6 +59,7 @@ __all__ = [
     "Mixed",
     "MixedLoss",
     "MixedTarget",
+    "Normalization",
     "as_int64",
     "as_lam",
     "as_map",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from automix.core.errors import AutomixError
+from automix.core.normalization import IMAGENET, Normalization
 from automix.core.validation import check_choice
 from automix.data.augmentation import Augmentation, padding_for
 from automix.data.bad_files import Progress, SkippedFile, drop_bad_files, find_bad_files, read_skipped
@@ -70,6 +71,7 @@ def open_data(
     world_size: int = 1,
     accumulate: int = 1,
     workers: int = 2,
+    normalization: Normalization | None = None,
     bad_data: BadData = "fail",
     skip_list: Path | None = None,
     progress: Progress | None = None,
@@ -94,6 +96,8 @@ def open_data(
         world_size: Number of processes.
         accumulate: Gradient accumulation steps of a process in a step.
         workers: Worker processes for streamed images; 0 reads in this process.
+        normalization: Mean and standard deviation of the pixels, for instance those of pretrained weights. If not
+            given, the ones above.
         bad_data: "fail" raises `BadImage` when a file cannot be read. "skip" finds such files in advance and leaves
             them out; a `per_class` subset is not refilled.
         skip_list: With "skip", the list of bad files of an earlier start of the same run; if the file exists, the
@@ -138,9 +142,20 @@ def open_data(
             crop=augmentation.crop,
             padding=padding_for(size),
             flip=augmentation.flip,
+            crop_scale=augmentation.crop_scale,
+            normalization=normalization,
         )
     else:
-        loader = StreamLoader(train, test, plan, augmentation, train_size=size, test_size=test_size, workers=workers)
+        loader = StreamLoader(
+            train,
+            test,
+            plan,
+            augmentation,
+            train_size=size,
+            test_size=test_size,
+            workers=workers,
+            normalization=normalization or IMAGENET,
+        )
     return Data(name, train.classes, size, len(train), len(test), loader, skipped)
 
 

@@ -47,6 +47,8 @@ class Recipe:
     """Share of a test image's side that its central crop keeps."""
     crop: Crop = "none"
     """Random crop of training images: none, pad (by an eighth of the side), or resized (of any size)."""
+    crop_scale: float = 0.08
+    """Smallest share of the image that the random crop `resized` keeps."""
     flip: bool = True
     """Mirror half of the training images."""
     rand_augment: str | None = None
