@@ -23,6 +23,7 @@ TRAINING_IMAGES = {
     "imagenet": 1_281_167,
     "cub200": 5_994,
     "aircraft": 6_667,
+    "pets": 3_680,
     "inat2017": 579_184,
     "inat2018": 437_513,
     "places205": 2_448_873,
