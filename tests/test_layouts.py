@@ -464,6 +464,8 @@ def test_tar_files_are_streamed_with_any_number_of_workers(tmp_path: Path, many:
     assert len(pickle.loads(pickle.dumps(train))) == 4  # no file stays open, which processes would share
     with pytest.raises(AutomixError, match="classes and per_class need a named dataset or a folder"):
         open_data(str(tmp_path), augmentation, batch_size=2, classes=2)
+    with pytest.raises(AutomixError, match=r"balance must be 'none' on data .* got 'sampling'"):
+        open_data(str(tmp_path), augmentation, batch_size=2, balance="sampling")
     with pytest.raises(AutomixError, match="can only be streamed"):
         load_images(tmp_path)
 

@@ -95,9 +95,76 @@ def test_repeats_match_timms_sampler(world_size: int) -> None:
         assert torch.equal(ours, order[torch.tensor(list(timms))])
 
 
+def epoch_of(plan: BatchPlan, epoch: int = 0) -> Tensor:
+    first = epoch * plan.steps_per_epoch
+    return torch.cat([plan.indices(step) for step in range(first, first + plan.steps_per_epoch)])
+
+
+LONG_TAIL = torch.tensor([0] * 40 + [2] * 17 + [3] * 2 + [5])  # classes 1 and 4 have no images
+
+
+def test_balanced_epochs_have_all_classes_equally_often() -> None:
+    shuffled = LONG_TAIL[torch.randperm(60, generator=torch.Generator().manual_seed(1))]
+    plan = BatchPlan(60, 6, seed=3, labels=shuffled)
+    epochs = [epoch_of(plan, epoch) for epoch in range(3)]
+    for epoch in epochs:
+        assert torch.bincount(shuffled[epoch]).tolist() == [15, 0, 15, 15, 0, 15]
+        times = torch.bincount(epoch, minlength=60)
+        assert times[shuffled == 0].max() == 1  # 15 of 40
+        assert times[shuffled == 2].max() == 1
+        assert sorted(times[shuffled == 3].tolist()) == [7, 8]  # one after the other
+    assert not torch.equal(epochs[0], epochs[1])
+    assert len(torch.cat(epochs)[shuffled[torch.cat(epochs)] == 0].unique()) > 15  # others of the frequent class
+    runs = (shuffled[epochs[0]].diff() != 0).sum()
+    assert runs > 30  # and in random order
+
+
+def test_balanced_epochs_differ_by_one_draw_where_classes_do_not_divide_them() -> None:
+    labels = torch.arange(11) % 3
+    extra = [
+        tuple((torch.bincount(labels[epoch_of(BatchPlan(11, 1, labels=labels), e)]) - 3).tolist()) for e in range(20)
+    ]
+    assert all(sorted(counts) == [0, 1, 1] for counts in extra)
+    assert len(set(extra)) == 3  # not always the same classes
+
+
+def test_balanced_batches_are_a_function_of_seed_and_step() -> None:
+    whole = BatchPlan(60, 12, seed=3, labels=LONG_TAIL)
+    before = [whole.indices(step) for step in range(12)]
+    for step in (11, 3, 7):  # resumed in any epoch
+        assert torch.equal(BatchPlan(60, 12, seed=3, labels=LONG_TAIL).indices(step), before[step])
+        ranks = [BatchPlan(60, 12, seed=3, rank=rank, world_size=3, labels=LONG_TAIL) for rank in range(3)]
+        assert torch.equal(torch.stack([plan.indices(step) for plan in ranks], dim=1).flatten(), before[step])
+    assert not torch.equal(BatchPlan(60, 12, seed=4, labels=LONG_TAIL).indices(3), before[3])
+
+
+def test_balanced_repeats_come_in_a_row() -> None:
+    epoch = epoch_of(BatchPlan(60, 6, repeats=3, labels=LONG_TAIL)).view(-1, 3)
+    assert (epoch == epoch[:, :1]).all()
+    assert torch.bincount(LONG_TAIL[epoch[:, 0]]).tolist() == [5, 0, 5, 5, 0, 5]
+
+
+def test_balance_of_opened_data(tmp_path: Path) -> None:
+    for number in range(1, 8):
+        (photos(tmp_path) if number == 1 else tmp_path).joinpath(f"train/cat/{number}.png").unlink()
+    options: Any = {"batch_size": 17, "workers": 0}
+    for augmentation in (Augmentation(train_size=16), STRONG):
+        plain = open_data(str(tmp_path), augmentation, **options)
+        assert plain.class_counts == (8, 8, 1)
+        assert plain.loader.plan.labels is None
+        weighted = open_data(str(tmp_path), augmentation, balance="loss", **options)
+        assert same(as_list(plain.loader.batches(0, 1)), as_list(weighted.loader.batches(0, 1)))
+        balanced = open_data(str(tmp_path), augmentation, balance="sampling", **options)
+        ((_, y),) = as_list(balanced.loader.batches(0, 1))
+        assert sorted(torch.bincount(y).tolist()) == [5, 6, 6]
+    with pytest.raises(AutomixError, match="balance must be one of none, sampling, loss"):
+        open_data(str(tmp_path), STRONG, balance="rare", **options)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: BatchPlan(10, 5, labels=torch.zeros(9, dtype=torch.long)), "labels must be 10.* got 9"),
         (lambda: BatchPlan(10, 0), r"batch_size .*\[1, 10\]"),
         (lambda: BatchPlan(10, 11), r"batch_size .*\[1, 10\]"),
         (lambda: BatchPlan(10, 9, world_size=2, accumulate=2), "batch_size .* multiple of 4"),

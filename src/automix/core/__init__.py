@@ -12,7 +12,14 @@ from automix.core.errors import AutomixError, one_line
 if TYPE_CHECKING:
     from automix.core.accuracy import pair_correct, topk_accuracy, topk_correct
     from automix.core.blend import as_map, at_least_float32, full_mask, mask_spread
-    from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss, mixed_loss
+    from automix.core.criteria import (
+        BinaryCrossEntropy,
+        Criterion,
+        CrossEntropy,
+        MixedLoss,
+        balanced_weights,
+        mixed_loss,
+    )
     from automix.core.distributed import is_distributed, rank_and_world
     from automix.core.draws import (
         draw_dirichlet,
@@ -64,6 +71,7 @@ __all__ = [
     "as_lam",
     "as_map",
     "at_least_float32",
+    "balanced_weights",
     "check_alpha",
     "check_batch",
     "check_choice",

@@ -29,7 +29,7 @@ TRAINING_IMAGES = {
     "places205": 2_448_873,
 }
 
-ADDED_LATER = ("preset", "crop_scale")
+ADDED_LATER = ("preset", "crop_scale", "balance")
 """Settings that are not hashed while they have the recipe's value: runs made before them keep their names."""
 
 

@@ -9,8 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from automix.core.config import config_dataclass
+from automix.core.errors import AutomixError
 from automix.core.validation import check_range
 from automix.data.augmentation import Augmentation, Crop
+from automix.data.open import Balance
 from automix.methods import presets_of
 from automix.runs.recipes.alphas import Setting, paper_alpha
 
@@ -85,6 +87,8 @@ class Recipe:
     """Evaluate and keep a moving average of the weights, for methods that have no teacher of their own."""
     loss: Loss = "ce"
     """Cross-entropy (ce), or binary cross-entropy over the classes (bce)."""
+    balance: Balance = "none"
+    """Rare classes: draw all classes equally often (sampling), weight the loss (loss), or neither (none)."""
     mixed_precision: bool = True
     """Compute in 16 bits where the hardware is made for it."""
     pretrained: bool = False
@@ -100,6 +104,8 @@ class Recipe:
         _ = self.augmentation  # checks the settings of images
         check_range("warmup_epochs", self.warmup_epochs, 0, self.epochs - 1)
         check_range("lr_floor", self.lr_floor, 0, self.lr)
+        if self.balance == "loss" and self.loss == "bce":
+            raise AutomixError("balance must be none or sampling if loss is bce, got 'loss'")
 
     @property
     def augmentation(self) -> Augmentation:
