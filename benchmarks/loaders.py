@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import automix  # first: it repairs torchvision
 from automix.core.accuracy import topk_correct
-from automix.data.augmentation import MEAN, STD, Augmentation
+from automix.core.normalization import IMAGENET
+from automix.data.augmentation import Augmentation
 from automix.data.datasets import open_dataset
 from automix.data.image_files import ImageFiles
 from automix.data.open import open_data
@@ -61,7 +62,7 @@ def cifar(batch: int = 100) -> dict[str, Callable[[], int]]:
             transforms.RandomCrop(32, padding=4),
             transforms.RandomHorizontalFlip(),
             transforms.ToTensor(),
-            transforms.Normalize(MEAN, STD),
+            transforms.Normalize(IMAGENET.mean, IMAGENET.std),
         ]
     )
     bare = DataLoader(Pictures(images.__getitem__, len(images), transform), batch, shuffle=True, drop_last=True)
@@ -85,7 +86,7 @@ def folder(batch: int = 16) -> dict[str, Callable[[], int]]:
             transforms.RandomResizedCrop(224, interpolation=transforms.InterpolationMode.BICUBIC),
             transforms.RandomHorizontalFlip(),
             transforms.ToTensor(),
-            transforms.Normalize(MEAN, STD),
+            transforms.Normalize(IMAGENET.mean, IMAGENET.std),
         ]
     )
     labels = train.labels.tolist()

@@ -73,6 +73,11 @@ def test_the_losses_of_the_recipes() -> None:
     parts = [F.cross_entropy(logits, y, label_smoothing=0.1, reduction="none") for y in (y_a, y_b)]
     torch.testing.assert_close(smooth, (target.lam * parts[0] + (1 - target.lam) * parts[1]).mean())
     present = torch.tensor([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]]).float()
+    weighted = choose_criterion(replace(Recipe(), balance="loss"), (4, 1, 1, 1, 1))(logits, target)
+    weights = torch.tensor([8 / 20, 8 / 5, 8 / 5, 8 / 5, 8 / 5])
+    torch.testing.assert_close(weighted, target.cross_entropy(logits, class_weights=weights))
+    drawn = choose_criterion(replace(Recipe(), balance="sampling"), (4, 1, 1, 1, 1))(logits, target)
+    torch.testing.assert_close(drawn, target.cross_entropy(logits))
     bce = choose_criterion(find_recipe("rsb-a2"))(logits, target)  # beyond 0.2 a class counts as there
     torch.testing.assert_close(bce, F.binary_cross_entropy_with_logits(logits, present))
 

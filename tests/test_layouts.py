@@ -100,6 +100,10 @@ AIRCRAFT = {
     "data/images_variant_trainval.txt": "0034309 A300 B4\n1025794 707-320\n",
     "data/images_variant_test.txt": "0056978 707-320\n",
 }
+PETS = {
+    "annotations/trainval.txt": "#Image CLASS-ID SPECIES BREED ID\nEgyptian_Mau_10 12 1 5\nbeagle_1 5 2 3\n",
+    "annotations/test.txt": "beagle_2 5 2 3\nEgyptian_Mau_7 12 1 5\n",
+}
 
 
 @pytest.mark.parametrize(
@@ -128,6 +132,15 @@ AIRCRAFT = {
                     ("images/002.Laysan_Albatross/c.jpg", "Laysan Albatross"),
                 ],
                 [("images/001.Black_footed/a.jpg", "Black footed")],
+            ],
+        ),
+        (
+            "pets",
+            "oxford-iiit-pet",
+            PETS,
+            [
+                [("images/Egyptian_Mau_10.jpg", "Egyptian Mau"), ("images/beagle_1.jpg", "beagle")],
+                [("images/beagle_2.jpg", "beagle"), ("images/Egyptian_Mau_7.jpg", "Egyptian Mau")],
             ],
         ),
         (
@@ -205,6 +218,40 @@ def test_boxes_have_exclusive_ends(tmp_path: Path) -> None:
     assert few.boxes.tolist() == [[1, 2, 4, 6]]
 
 
+def test_boxes_of_pets_are_read_from_their_masks_when_asked_for(tmp_path: Path) -> None:
+    root = write(tmp_path / "oxford-iiit-pet", PETS)
+    names = ("Egyptian_Mau_10", "beagle_1", "beagle_2", "Egyptian_Mau_7")
+    write(root, {f"images/{name}.jpg": "7 5 100" for name in names})
+    train, test = open_dataset("pets", tmp_path)
+    assert isinstance(train, ImageFiles)
+    assert isinstance(test, ImageFiles)
+    assert train.boxes is None
+    assert load_images(root)[0].boxes is None  # no mask is there to be read
+    with pytest.raises(BadImage, match=r"trimaps.*Egyptian_Mau_10.png: cannot be read") as error:
+        train.with_boxes()
+    one_line(error)
+    trimap = np.full((5, 7), 2, dtype=np.uint8)
+    trimap[1:4, 3:5] = 1
+    trimap[3, 2] = 3  # the border belongs to the animal
+    (root / "annotations" / "trimaps").mkdir()
+    Image.fromarray(trimap).save(root / "annotations" / "trimaps" / "Egyptian_Mau_10.png")
+    Image.fromarray(np.full_like(trimap, 2)).save(root / "annotations" / "trimaps" / "beagle_1.png")
+    boxed = train.with_boxes()
+    assert boxed.boxes is not None
+    assert boxed.boxes.tolist() == [[2, 1, 5, 4], [0, 0, 0, 0]]
+    assert boxed.with_boxes() is boxed
+    assert np.array_equal(train.read_mask(0), trimap != 2)
+    assert np.array_equal(train.take(torch.tensor([1, 0])).read_mask(1), trimap != 2)
+    first = train.subset(classes=1)
+    assert first.classes == ("beagle",)
+    assert not first.read_mask(0).any()
+    Image.new("RGB", (7, 5)).save(root / "annotations" / "trimaps" / "beagle_2.png")
+    with pytest.raises(BadImage, match=r"beagle_2.png: a trimap must have 1 channel, got 3"):
+        test.with_boxes()
+    with pytest.raises(AutomixError, match="masks must be known"):
+        replace(train, masks=None).read_mask(0)
+
+
 @pytest.mark.parametrize(
     ("name", "folder", "files", "missing"),
     [
@@ -214,6 +261,7 @@ def test_boxes_have_exclusive_ends(tmp_path: Path) -> None:
         ("inat2018", "inat2018", INAT, "val2018.json"),
         ("places205", "places205", PLACES, "trainvalsplit_places205/val_places205.csv"),
         ("aircraft", "fgvc-aircraft-2013b", AIRCRAFT, "data/images_variant_test.txt"),
+        ("pets", "pets", PETS, "annotations/test.txt"),
     ],
 )
 def test_a_missing_file_is_named(tmp_path: Path, name: str, folder: str, files: dict[str, str], missing: str) -> None:
@@ -229,6 +277,8 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str, folder: str, files: 
     [
         ("tiny-imagenet", "tiny-imagenet-200", TINY, {"train/n02/n02_boxes.txt": "n02_0.JPEG\t0\tten\t63\t63\n"}),
         ("cub200", "CUB_200_2011", CUB, {"images.txt": "1\n"}),
+        ("pets", "oxford-iiit-pet", PETS, {"annotations/test.txt": "beagle_2 five 2 3"}),
+        ("pets", "oxford-iiit-pet", PETS, {"annotations/test.txt": "beagle_2\n"}),
         ("inat2018", "inat2018", INAT, {"val2018.json": "{"}),
         ("inat2018", "inat2018", INAT, {"val2018.json": '{"images": []}'}),
     ],
@@ -414,6 +464,8 @@ def test_tar_files_are_streamed_with_any_number_of_workers(tmp_path: Path, many:
     assert len(pickle.loads(pickle.dumps(train))) == 4  # no file stays open, which processes would share
     with pytest.raises(AutomixError, match="classes and per_class need a named dataset or a folder"):
         open_data(str(tmp_path), augmentation, batch_size=2, classes=2)
+    with pytest.raises(AutomixError, match=r"balance must be 'none' on data .* got 'sampling'"):
+        open_data(str(tmp_path), augmentation, batch_size=2, balance="sampling")
     with pytest.raises(AutomixError, match="can only be streamed"):
         load_images(tmp_path)
 
@@ -579,6 +631,7 @@ def test_check_data_reads_nothing_and_searches_the_data_root(tmp_path: Path, mon
             "images/001.Black_footed_Albatross/Black_Footed_Albatross_0002_55.jpg",
             "Black footed Albatross",
         ),
+        ("pets", (1480, 1110, 37), "images/yorkshire_terrier_136.jpg", "yorkshire terrier"),
     ],
 )
 def test_real_datasets(name: str, counts: tuple[int, int, int], file: str, label: str) -> None:
@@ -593,9 +646,32 @@ def test_real_datasets(name: str, counts: tuple[int, int, int], file: str, label
     assert train.classes[both[found]] == label
     if name == "cifar100":
         return
+    train = train.with_boxes()
     assert train.boxes is not None
     for position in range(0, len(train), len(train) // 20):
         image, _ = train.read(position)
         x0, y0, x1, y1 = train.boxes[position].tolist()
         assert 0 <= x0 < x1 <= image.width
         assert 0 <= y0 < y1 <= image.height
+
+
+@needs_data
+def test_pets_are_torchvisions() -> None:
+    """Files, labels and segmentations; torchvision knows no boxes."""
+    for split, ours in zip(("trainval", "test"), open_dataset("pets"), strict=True):
+        theirs = torchvision.datasets.OxfordIIITPet(
+            os.environ["AUTOMIX_DATA"], split=split, target_types=["category", "segmentation"]
+        )
+        assert isinstance(ours, ImageFiles)
+        assert [Path(path).name for path in ours.paths] == [path.name for path in theirs._images]
+        assert ours.labels.tolist() == theirs._labels
+        assert [name.lower() for name in ours.classes] == [name.lower() for name in theirs.classes]
+        some = ours.take(torch.arange(0, len(ours), 100)).with_boxes()
+        assert some.boxes is not None
+        for number, box in enumerate(some.boxes.int().tolist()):
+            image, (_, trimap) = theirs[100 * number]
+            animal = np.asarray(trimap) != 2
+            x0, y0, x1, y1 = box
+            assert image.size == trimap.size
+            assert animal[y0:y1, x0:x1].sum() == animal.sum()
+            assert all(edge.any() for edge in (animal[y0], animal[y1 - 1], animal[:, x0], animal[:, x1 - 1]))

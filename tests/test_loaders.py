@@ -17,6 +17,7 @@ from timm.data.distributed_sampler import RepeatAugSampler
 from torch import Tensor
 
 from automix.core.errors import AutomixError
+from automix.core.normalization import IMAGENET, Normalization
 from automix.data import Augmentation, BatchPlan, ImageSet, MemoryLoader, StreamLoader, open_data
 from automix.data.augmentation import train_transform
 from automix.data.crops import draw_boxes, resized_crops
@@ -94,9 +95,76 @@ def test_repeats_match_timms_sampler(world_size: int) -> None:
         assert torch.equal(ours, order[torch.tensor(list(timms))])
 
 
+def epoch_of(plan: BatchPlan, epoch: int = 0) -> Tensor:
+    first = epoch * plan.steps_per_epoch
+    return torch.cat([plan.indices(step) for step in range(first, first + plan.steps_per_epoch)])
+
+
+LONG_TAIL = torch.tensor([0] * 40 + [2] * 17 + [3] * 2 + [5])  # classes 1 and 4 have no images
+
+
+def test_balanced_epochs_have_all_classes_equally_often() -> None:
+    shuffled = LONG_TAIL[torch.randperm(60, generator=torch.Generator().manual_seed(1))]
+    plan = BatchPlan(60, 6, seed=3, labels=shuffled)
+    epochs = [epoch_of(plan, epoch) for epoch in range(3)]
+    for epoch in epochs:
+        assert torch.bincount(shuffled[epoch]).tolist() == [15, 0, 15, 15, 0, 15]
+        times = torch.bincount(epoch, minlength=60)
+        assert times[shuffled == 0].max() == 1  # 15 of 40
+        assert times[shuffled == 2].max() == 1
+        assert sorted(times[shuffled == 3].tolist()) == [7, 8]  # one after the other
+    assert not torch.equal(epochs[0], epochs[1])
+    assert len(torch.cat(epochs)[shuffled[torch.cat(epochs)] == 0].unique()) > 15  # others of the frequent class
+    runs = (shuffled[epochs[0]].diff() != 0).sum()
+    assert runs > 30  # and in random order
+
+
+def test_balanced_epochs_differ_by_one_draw_where_classes_do_not_divide_them() -> None:
+    labels = torch.arange(11) % 3
+    extra = [
+        tuple((torch.bincount(labels[epoch_of(BatchPlan(11, 1, labels=labels), e)]) - 3).tolist()) for e in range(20)
+    ]
+    assert all(sorted(counts) == [0, 1, 1] for counts in extra)
+    assert len(set(extra)) == 3  # not always the same classes
+
+
+def test_balanced_batches_are_a_function_of_seed_and_step() -> None:
+    whole = BatchPlan(60, 12, seed=3, labels=LONG_TAIL)
+    before = [whole.indices(step) for step in range(12)]
+    for step in (11, 3, 7):  # resumed in any epoch
+        assert torch.equal(BatchPlan(60, 12, seed=3, labels=LONG_TAIL).indices(step), before[step])
+        ranks = [BatchPlan(60, 12, seed=3, rank=rank, world_size=3, labels=LONG_TAIL) for rank in range(3)]
+        assert torch.equal(torch.stack([plan.indices(step) for plan in ranks], dim=1).flatten(), before[step])
+    assert not torch.equal(BatchPlan(60, 12, seed=4, labels=LONG_TAIL).indices(3), before[3])
+
+
+def test_balanced_repeats_come_in_a_row() -> None:
+    epoch = epoch_of(BatchPlan(60, 6, repeats=3, labels=LONG_TAIL)).view(-1, 3)
+    assert (epoch == epoch[:, :1]).all()
+    assert torch.bincount(LONG_TAIL[epoch[:, 0]]).tolist() == [5, 0, 5, 5, 0, 5]
+
+
+def test_balance_of_opened_data(tmp_path: Path) -> None:
+    for number in range(1, 8):
+        (photos(tmp_path) if number == 1 else tmp_path).joinpath(f"train/cat/{number}.png").unlink()
+    options: Any = {"batch_size": 17, "workers": 0}
+    for augmentation in (Augmentation(train_size=16), STRONG):
+        plain = open_data(str(tmp_path), augmentation, **options)
+        assert plain.class_counts == (8, 8, 1)
+        assert plain.loader.plan.labels is None
+        weighted = open_data(str(tmp_path), augmentation, balance="loss", **options)
+        assert same(as_list(plain.loader.batches(0, 1)), as_list(weighted.loader.batches(0, 1)))
+        balanced = open_data(str(tmp_path), augmentation, balance="sampling", **options)
+        ((_, y),) = as_list(balanced.loader.batches(0, 1))
+        assert sorted(torch.bincount(y).tolist()) == [5, 6, 6]
+    with pytest.raises(AutomixError, match="balance must be one of none, sampling, loss"):
+        open_data(str(tmp_path), STRONG, balance="rare", **options)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: BatchPlan(10, 5, labels=torch.zeros(9, dtype=torch.long)), "labels must be 10.* got 9"),
         (lambda: BatchPlan(10, 0), r"batch_size .*\[1, 10\]"),
         (lambda: BatchPlan(10, 11), r"batch_size .*\[1, 10\]"),
         (lambda: BatchPlan(10, 9, world_size=2, accumulate=2), "batch_size .* multiple of 4"),
@@ -106,6 +174,11 @@ def test_repeats_match_timms_sampler(world_size: int) -> None:
         (lambda: Augmentation(auto_augment="x"), "auto_augment.*original, originalr"),
         (lambda: Augmentation(auto_augment="v0", rand_augment="9/0.5"), "auto_augment and rand_augment"),
         (lambda: Augmentation(test_crop=0), r"test_crop .*\(0, 1\]"),
+        (lambda: Augmentation(crop_scale=0), r"crop_scale .*\(0, 1\]"),
+        (lambda: Augmentation(crop_scale=1.1), r"crop_scale .*\(0, 1\]"),
+        (lambda: MemoryLoader(noise_set(), BatchPlan(60, 30), crop_scale=0), r"crop_scale .*\(0, 1\]"),
+        (lambda: Normalization((0.5, 0.5), (0.5, 0.5, 0.5)), "mean must be 3 numbers"),  # type: ignore[arg-type]
+        (lambda: Normalization((0.5, 0.5, 0.5), (0.5, 0.0, 0.5)), "std must be > 0"),
         (lambda: Augmentation(train_size=0), "train_size.* >= 1"),
         (lambda: Augmentation(train_size=1.5), "train_size.*integer"),  # type: ignore[arg-type]
         (lambda: Augmentation(flip="no"), "flip.*true or false"),  # type: ignore[arg-type]
@@ -275,6 +348,57 @@ def test_streamed_pixels_are_those_of_the_files(tmp_path: Path, crop: Any) -> No
     assert x_test.shape == (2, 3, 50, 50)
 
 
+def test_streamed_pixels_are_normalized_as_asked(tmp_path: Path) -> None:
+    half = Normalization((0.5, 0.5, 0.5), (0.5, 0.25, 0.5))
+    root = str(photos(tmp_path))
+    options: Any = {"batch_size": 6, "workers": 0}
+    augmentation = Augmentation(train_size=65, crop="resized", color_jitter=0.4)
+    ours = open_data(root, augmentation, normalization=half, **options).loader
+    default = open_data(root, augmentation, **options).loader
+    assert ours.mean.tolist() == [0.5, 0.5, 0.5]
+    assert ours.std.tolist() == [0.5, 0.25, 0.5]
+    assert default.mean.tolist() == pytest.approx(IMAGENET.mean)
+    assert default.std.tolist() == pytest.approx(IMAGENET.std)
+    for batches in (lambda loader: loader.batches(0, 1), lambda loader: loader.test_batches()):
+        pixels = [next(iter(batches(loader)))[0] * loader.std.view(3, 1, 1) for loader in (ours, default)]
+        difference = pixels[0] + ours.mean.view(3, 1, 1) - pixels[1] - default.mean.view(3, 1, 1)
+        assert difference.abs().max() < 1e-5
+
+
+def test_images_in_memory_are_normalized_as_asked(tmp_path: Path) -> None:
+    half = Normalization((0.5, 0.4, 0.3), (0.5, 0.25, 0.5))
+    loader = open_data(str(photos(tmp_path)), Augmentation(train_size=16), batch_size=6, normalization=half).loader
+    assert isinstance(loader, MemoryLoader)
+    assert loader.test is not None
+    x, _ = next(loader.test_batches())
+    torch.testing.assert_close(x, TF.normalize(loader.test.images / 255, list(half.mean), list(half.std)))
+    torch.testing.assert_close(loader.mean, torch.tensor(half.mean))
+    torch.testing.assert_close(loader.std, torch.tensor(half.std))
+
+
+@pytest.mark.parametrize("loader", ["memory", "stream"])
+def test_the_whole_image_is_kept_at_crop_scale_1(tmp_path: Path, loader: str) -> None:
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            (tmp_path / split / name).mkdir(parents=True)
+            Image.fromarray(np.arange(64, dtype=np.uint8).repeat(3).reshape(8, 8, 3)).save(
+                tmp_path / split / name / "0.png"
+            )
+    options: Any = {"crop": "resized", "flip": False}
+    if loader == "stream":
+        options["erasing"] = 1e-9  # works on one image at a time
+    whole, any_part = (
+        open_data(str(tmp_path), Augmentation(**options, crop_scale=scale), batch_size=2, workers=0).loader
+        for scale in (1.0, 0.08)
+    )
+    assert isinstance(whole, MemoryLoader if loader == "memory" else StreamLoader)
+    image = whole.preview(1)[0][0]
+    seen = [x for x, _ in whole.batches(0, 20)]
+    # a box of the whole area and another shape than the image does not fit: the image itself remains
+    assert all((x - image).abs().max() < 1e-4 for x in seen)
+    assert any((x - image).abs().max() > 0.1 for x, _ in any_part.batches(0, 20))
+
+
 # --- test sets -------------------------------------------------------------------------------------------------------
 
 
@@ -375,7 +499,7 @@ def test_real_datasets_by_name(name: str, augmentation: Augmentation, counts: tu
 @pytest.mark.parametrize("policy", [{"rand_augment": "10/0.5"}, {"auto_augment": "v0"}, {"auto_augment": "3a"}])
 def test_the_strongest_policies_work_with_any_pillow(policy: dict[str, Any]) -> None:
     """timm's Posterize at full strength asks Pillow for no bits at all, which Pillow 13 refuses."""
-    transform = train_transform(Augmentation(train_size=8, **policy), 8)
+    transform = train_transform(Augmentation(train_size=8, **policy), 8, IMAGENET)
     image = Image.fromarray(np.full((8, 8, 3), 255, dtype=np.uint8))
     random.seed(0)
     np.random.seed(0)

@@ -251,7 +251,7 @@ def test_the_map_of_a_wrong_class_localizes_worse(shapes: tuple[nn.Module, Image
 
 @needs_photos
 @pytest.mark.parametrize(
-    ("name", "size", "crop"), [("cub200", 96, 1.0), ("cub200", 64, 0.6), ("tiny-imagenet", 64, 1.0)]
+    ("name", "size", "crop"), [("cub200", 96, 1.0), ("cub200", 64, 0.6), ("tiny-imagenet", 64, 1.0), ("pets", 96, 0.9)]
 )
 def test_photos_with_boxes(name: str, size: int, crop: float) -> None:
     """An untrained network on photos: the values are those of a slow count by scipy over the same maps."""
@@ -260,7 +260,7 @@ def test_photos_with_boxes(name: str, size: int, crop: float) -> None:
     options = {"layers": (1, 1, 1, 1), "channels": (8, 8, 12, 16)}
     model = automix.create_model("resnet18", num_classes=len(samples.classes), image_size=64, **options).eval()
     result = evaluate_localization(model, samples, batch_size=4)
-    (part,) = samples.parts(6)
+    (part,) = samples.with_boxes().parts(6)
     assert part.boxes is not None
     maps = cam(model, to_float(part.images), part.labels.unsqueeze(1))
     maps = resize_maps(maps[:, 0], (size, size))

@@ -165,6 +165,7 @@ def test_cifar() -> None:
         "lr": 0.1,
     }
     ours = {"preset": "paper", "test_crop": 1.0, "lr_floor": 0.0, "repeats": 1, "loss": "ce", "mixed_precision": True}
+    ours |= {"crop_scale": 0.08, "balance": "none"}  # the scale is of a crop that is not used
     used = {name: value for name, value in asdict(find_recipe("cifar")).items() if value or name in told | ours}
     assert used == told | ours
 
@@ -368,6 +369,9 @@ def test_every_setting_explains_itself_in_a_line() -> None:
         ({"crop": "center"}, "crop.*none, pad, resized"),
         ({"optimizer": "adam"}, "optimizer.*sgd, adamw, lamb"),
         ({"loss": "mse"}, "loss.*ce, bce"),
+        ({"balance": "weights"}, "balance.*none, sampling, loss"),
+        ({"balance": "loss", "loss": "bce"}, "balance must be none or sampling if loss is bce"),
+        ({"crop_scale": 0.0}, r"crop_scale.*\(0, 1\]"),
         ({"rand_augment": "9"}, "rand_augment.*MAGNITUDE/DEVIATION"),
         ({"rand_augment": "11/0.5"}, "rand_augment.*MAGNITUDE/DEVIATION"),
         ({"auto_augment": "v1"}, "auto_augment.*original, "),

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import automix
 from automix import MixedTarget
+from automix.core import balanced_weights
 
 LOGITS = torch.tensor([[0.0, math.log(3.0)], [math.log(4.0), 0.0]])  # probabilities (1/4, 3/4) and (4/5, 1/5)
 Y_A, Y_B = torch.tensor([0, 1]), torch.tensor([1, 0])
@@ -41,6 +42,44 @@ def test_indices_and_rows_agree_with_torch(lam: torch.Tensor, smoothing: float) 
     rows = MixedTarget(F.one_hot(y_a, 6).float(), F.one_hot(y_b, 6).float(), lam)
     torch.testing.assert_close(target.cross_entropy(logits, label_smoothing=smoothing), expected)
     torch.testing.assert_close(rows.cross_entropy(logits, label_smoothing=smoothing), expected)
+
+
+WEIGHTS = torch.tensor([0.5, 2.0, 1.0, 4.0])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_class_weights_are_torchs_on_clean_labels(smoothing: float) -> None:
+    logits, y = torch.randn(5, 4), torch.tensor([3, 0, 2, 1, 3])
+    expected = F.cross_entropy(logits, y, WEIGHTS, label_smoothing=smoothing)
+    lam = torch.tensor([0.1, 0.2, 0.3, 0.4, 1.0])
+    rows = F.one_hot(y, 4).float()
+    for target in (MixedTarget.clean(y), MixedTarget(y, y.clone(), lam), MixedTarget(rows, rows.clone(), lam)):
+        torch.testing.assert_close(target.cross_entropy(logits, smoothing, WEIGHTS), expected)
+    torch.testing.assert_close(automix.CrossEntropy(smoothing, (0.5, 2.0, 1.0, 4.0))(logits, target), expected)
+
+
+def test_class_weights_of_mixed_labels_by_hand() -> None:
+    loss = MixedTarget(Y_A, Y_B, torch.tensor([0.25, 1.0])).cross_entropy(
+        LOGITS, class_weights=torch.tensor([3.0, 1.0])
+    )
+    first = 0.25 * 3 * math.log(4) + 0.75 * 1 * math.log(4 / 3)
+    second = 1 * math.log(5)
+    assert loss.item() == pytest.approx((first + second) / (0.25 * 3 + 0.75 + 1), abs=1e-6)
+
+
+def test_equal_class_weights_change_nothing() -> None:
+    logits, target = torch.randn(5, 4), MixedTarget(torch.tensor([3, 0, 2, 1, 3]), torch.arange(5) % 4, torch.rand(5))
+    for smoothing in (0.0, 0.1):
+        weighted = target.cross_entropy(logits, smoothing, torch.full((4,), 2.0))
+        torch.testing.assert_close(weighted, target.cross_entropy(logits, smoothing))
+
+
+def test_balanced_weights_make_classes_count_the_same() -> None:
+    counts = (6, 3, 0, 1)
+    weights = balanced_weights(counts)
+    assert weights == pytest.approx((10 / 18, 10 / 9, 1.0, 10 / 3))
+    assert sum(count * weight for count, weight in zip(counts, weights, strict=True)) == pytest.approx(10)
+    assert balanced_weights((5, 5)) == (1.0, 1.0)
 
 
 def test_soft_labels_are_timms() -> None:
@@ -98,6 +137,7 @@ TARGET = MixedTarget(Y_A, Y_B, torch.tensor(0.5))
         (partial(TARGET.cross_entropy, torch.zeros(2, 1)), "num_classes=1, got 1"),
         (partial(MixedTarget.clean(torch.tensor([-1, 0])).loss, LOGITS), "class indices .*got -1"),
         (partial(MixedTarget.clean(torch.ones(2, 3)).loss, LOGITS), "num_classes=2 columns, got 3"),
+        (partial(TARGET.cross_entropy, LOGITS, class_weights=torch.ones(3)), r"class_weights .*\(2,\), got \(3,\)"),
         (partial(TARGET.soft, 2, label_smoothing=1.5), r"label_smoothing.*\[0, 1\)"),
         (partial(TARGET.bce, LOGITS, threshold=1.0), r"threshold.*\[0, 1\)"),
     ],

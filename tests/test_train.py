@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -152,6 +153,8 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(method: str, photos: Path,
         {"drop_path": 0.5, "dropout": 0.5},
         {"rand_augment": "9/0.5", "erasing": 0.5, "repeats": 3, "workers": 2},  # streamed, ends in mid-epoch
         {"accumulate": 3},
+        {"balance": "sampling"},
+        {"balance": "loss"},
     ],
 )
 def test_resume_knows_every_source_of_state_and_chance(options: dict[str, Any], photos: Path, tmp_path: Path) -> None:
@@ -160,6 +163,22 @@ def test_resume_knows_every_source_of_state_and_chance(options: dict[str, Any], 
     interrupt(cut, after=4)
     train(cut, resume=True)
     assert final_state(whole.folder) == final_state(cut.folder)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "automix", "comixup"])
+def test_balanced_classes_change_the_training(method: str, photos: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few"
+    shutil.copytree(photos, few)
+    classes = sorted((few / "train").iterdir())
+    for image in sorted(classes[0].iterdir())[3:]:
+        image.unlink()
+    states = []
+    for balance in ("none", "sampling", "loss"):
+        config = configure(few, tmp_path / balance, method, balance=balance, epochs=1, batch_size=6)
+        train(config)
+        states.append(final_state(config.folder))
+    assert states[0] != states[1]
+    assert states[0] != states[2]
 
 
 class SignalAt(Silent):

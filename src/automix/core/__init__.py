@@ -12,7 +12,14 @@ from automix.core.errors import AutomixError, one_line
 if TYPE_CHECKING:
     from automix.core.accuracy import pair_correct, topk_accuracy, topk_correct
     from automix.core.blend import as_map, at_least_float32, full_mask, mask_spread
-    from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss, mixed_loss
+    from automix.core.criteria import (
+        BinaryCrossEntropy,
+        Criterion,
+        CrossEntropy,
+        MixedLoss,
+        balanced_weights,
+        mixed_loss,
+    )
     from automix.core.distributed import is_distributed, rank_and_world
     from automix.core.draws import (
         draw_dirichlet,
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
         step_seed,
     )
     from automix.core.files import write_atomically, write_text
-    from automix.core.normalization import denormalize, normalize
+    from automix.core.normalization import IMAGENET, Normalization, denormalize, normalize
     from automix.core.target import Mixed, MixedTarget, as_int64, is_multi_label
     from automix.core.tensor_checks import as_lam, check_batch, check_classes, check_index, check_shape
     from automix.core.tensor_files import DamagedError, read_tensors, write_tensors
@@ -49,6 +56,7 @@ _MODULES = (
 )
 
 __all__ = [
+    "IMAGENET",
     "AutomixError",
     "BinaryCrossEntropy",
     "Criterion",
@@ -58,10 +66,12 @@ __all__ = [
     "Mixed",
     "MixedLoss",
     "MixedTarget",
+    "Normalization",
     "as_int64",
     "as_lam",
     "as_map",
     "at_least_float32",
+    "balanced_weights",
     "check_alpha",
     "check_batch",
     "check_choice",

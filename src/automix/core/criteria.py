@@ -1,9 +1,10 @@
 """Losses of mixed batches: our own, which use both labels of a pair, and any loss of logits and soft rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from automix.core.target import MixedTarget
@@ -41,12 +42,15 @@ class CrossEntropy(MixedLoss):
 
     Attributes:
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        class_weights: Weight of each class, for instance larger for rare ones; None if all count the same.
     """
 
     label_smoothing: float = 0.0
+    class_weights: tuple[float, ...] | None = None
 
     def __call__(self, logits: Tensor, target: MixedTarget) -> Tensor:
-        return target.cross_entropy(logits, self.label_smoothing)
+        weights = None if self.class_weights is None else torch.tensor(self.class_weights, device=logits.device)
+        return target.cross_entropy(logits, self.label_smoothing, weights)
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,19 @@ class BinaryCrossEntropy(MixedLoss):
 
     def __call__(self, logits: Tensor, target: MixedTarget) -> Tensor:
         return target.bce(logits, self.threshold, self.label_smoothing)
+
+
+def balanced_weights(counts: Sequence[int]) -> tuple[float, ...]:
+    """Weigh the classes so that each counts the same in a sum over all images: ``n / (k * n_c)``.
+
+    Args:
+        counts: Number of images of each class.
+
+    Returns:
+        The weight of each class; 1 for a class without images, which is not among the k classes.
+    """
+    present = [count for count in counts if count]
+    return tuple(sum(present) / (len(present) * count) if count else 1.0 for count in counts)
 
 
 def mixed_loss(criterion: Criterion, logits: Tensor, target: MixedTarget) -> Tensor:

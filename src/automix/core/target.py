@@ -6,6 +6,7 @@ Everywhere `lam` belongs to the FIRST image. The partner of sample i is sample `
     y_mix = lam * y_i + (1 - lam) * y_j
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -67,7 +68,9 @@ class MixedTarget:
         multi_label = self.multi_label or is_multi_label(self.y_a)
         return self.bce(logits) if multi_label else self.cross_entropy(logits)
 
-    def cross_entropy(self, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    def cross_entropy(
+        self, logits: Tensor, label_smoothing: float = 0.0, class_weights: Tensor | None = None
+    ) -> Tensor:
         """Compute the mixup cross-entropy (Eq. 2): the mean of ``lam * CE(y_a) + (1 - lam) * CE(y_b)``.
 
         Each sample is weighted by its own `lam` before the mean. Computed in float32 at least.
@@ -75,6 +78,9 @@ class MixedTarget:
         Args:
             logits: The network's output, ``(N, num_classes)``.
             label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+            class_weights: Weight of each class, ``(num_classes,)``: the sum of ``lam * w[y_a] * CE(y_a) + (1 - lam) *
+                w[y_b] * CE(y_b)`` is divided by that of the weights ``lam * w[y_a] + (1 - lam) * w[y_b]``, as torch
+                does for one label. All classes count the same if not given.
 
         Returns:
             The mean loss, a scalar.
@@ -83,14 +89,26 @@ class MixedTarget:
         check_smoothing(label_smoothing)
         check_classes(self.y_a, logits.shape[1])
 
+        weights = None if class_weights is None else class_weights.to(logits)
+        if weights is not None and weights.shape != logits.shape[1:]:
+            raise AutomixError(f"class_weights must have shape ({logits.shape[1]},), got {tuple(weights.shape)}")
+
         def per_sample(y: Tensor) -> Tensor:
             y = y if y.ndim == 1 else y.to(logits.dtype)
-            return F.cross_entropy(logits, y, reduction="none", label_smoothing=label_smoothing)
+            return F.cross_entropy(logits, y, weights, reduction="none", label_smoothing=label_smoothing)
 
+        losses = self._mix(per_sample)
+        if weights is None:
+            return losses.mean()
+        return losses.sum() / self._mix(lambda y: weights[y] if y.ndim == 1 else y.to(weights) @ weights).sum()
+
+    def _mix(self, of: Callable[[Tensor], Tensor]) -> Tensor:
+        """Mix a value of each label, ``(N,)``, as the labels are mixed."""
+        first = of(self.y_a)
         if self.y_b is self.y_a:
-            return per_sample(self.y_a).mean()
-        lam = self.lam.to(logits)
-        return (lam * per_sample(self.y_a) + (1 - lam) * per_sample(self.y_b)).mean()
+            return first
+        lam = self.lam.to(first)
+        return lam * first + (1 - lam) * of(self.y_b)
 
     def bce(self, logits: Tensor, threshold: float | None = None, label_smoothing: float = 0.0) -> Tensor:
         """Compute the binary cross-entropy, averaged over samples and classes.

@@ -11,7 +11,7 @@ from automix.data.decode import BadImage, ReadingError, read_image
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
 from automix.data.memory_loader import MemoryLoader
-from automix.data.open import BadData, Data, load_images, open_data
+from automix.data.open import BadData, Balance, Data, load_images, open_data
 from automix.data.registry import DATASETS, Dataset
 from automix.data.shapes import Shapes, draw_shapes
 from automix.data.stream_loader import StreamLoader
@@ -21,6 +21,7 @@ __all__ = [
     "Augmentation",
     "BadData",
     "BadImage",
+    "Balance",
     "BatchPlan",
     "Data",
     "Dataset",

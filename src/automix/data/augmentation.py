@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
+from automix.core.normalization import Normalization
 from automix.core.validation import check_choice, check_range, check_whole
 from automix.data.image_set import trim_long_side
 
 Crop = Literal["none", "pad", "resized"]
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, for streamed images
 POLICIES = ("original", "originalr", "v0", "v0r", "3a")  # timm's names of AutoAugment policies
 
 
@@ -29,6 +29,8 @@ class Augmentation:
     crop: Crop = "pad"
     """Random crop of training images: "pad" (out of the image padded by an eighth of its side: 4 px for 32), "resized"
     (RandomResizedCrop) or "none"."""
+    crop_scale: float = 0.08
+    """Smallest share of the image that the random crop "resized" keeps, in (0, 1]."""
     flip: bool = True
     """Mirror each training image with probability 0.5."""
     rand_augment: str | None = None
@@ -46,6 +48,7 @@ class Augmentation:
         for name in ("train_size", "test_size", "repeats"):
             check_whole(name, getattr(self, name), 1)
         check_range("test_crop", self.test_crop, 0, 1, bounds="(]")
+        check_range("crop_scale", self.crop_scale, 0, 1, bounds="(]")
         check_range("color_jitter", self.color_jitter, 0)
         check_range("erasing", self.erasing, 0, 1)
         if self.auto_augment is not None:
@@ -84,12 +87,13 @@ def padding_for(size: int) -> int:
     return size // 8
 
 
-def train_transform(augmentation: Augmentation, size: int) -> Any:
+def train_transform(augmentation: Augmentation, size: int, normalization: Normalization) -> Any:
     """Make timm's training transform; the crops "pad" and "none" are torchvision's.
 
     Args:
         augmentation: Crops and colors.
         size: Side of the result in pixels.
+        normalization: Mean and standard deviation of the pixels.
 
     Returns:
         A function from a PIL image to a normalized tensor ``(3, size, size)``.
@@ -101,12 +105,13 @@ def train_transform(augmentation: Augmentation, size: int) -> Any:
     first, colors, last = create_transform(
         size,
         is_training=True,
+        scale=(augmentation.crop_scale, 1.0),
         hflip=flip,
         color_jitter=augmentation.color_jitter or None,
         auto_augment=augmentation.policy(),
         interpolation="bicubic",
-        mean=MEAN,
-        std=STD,
+        mean=normalization.mean,
+        std=normalization.std,
         re_prob=augmentation.erasing,
         re_mode="pixel",
         separate=True,
@@ -134,12 +139,13 @@ def _at_least_one_bit(level_fn: Any, level: float, options: Any) -> tuple[int]:
     return (max(1, level_fn(level, options)[0]),)
 
 
-def test_transform(augmentation: Augmentation, size: int) -> Any:
+def test_transform(augmentation: Augmentation, size: int, normalization: Normalization) -> Any:
     """Make timm's test transform: resize the short side to ``size / test_crop``, then crop the center.
 
     Args:
         augmentation: Its `test_crop` is used.
         size: Side of the result in pixels.
+        normalization: Mean and standard deviation of the pixels.
 
     Returns:
         A function from a PIL image to a normalized tensor ``(3, size, size)``.
@@ -147,5 +153,6 @@ def test_transform(augmentation: Augmentation, size: int) -> Any:
     from timm.data import create_transform
     from torchvision import transforms
 
-    transform = create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic", mean=MEAN, std=STD)
+    statistics = {"mean": normalization.mean, "std": normalization.std}
+    transform = create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic", **statistics)
     return transforms.Compose([trim_long_side, transform])

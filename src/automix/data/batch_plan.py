@@ -5,6 +5,7 @@ one process that accumulates two steps, see the same micro-batches. The plan kee
 can resume at any step, in the middle of an epoch too.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -27,6 +28,8 @@ class BatchPlan:
         rank: Number of this process.
         world_size: Number of processes.
         accumulate: Gradient accumulation steps of a process in a step.
+        labels: Class indices of the training images, ``(count,)``. If given, the classes come equally often: an epoch
+            still has ``count`` draws, images of rare classes are repeated, and some of frequent ones left out.
     """
 
     count: int
@@ -36,12 +39,15 @@ class BatchPlan:
     rank: int = 0
     world_size: int = 1
     accumulate: int = 1
+    labels: Tensor | None = field(default=None, repr=False, compare=False)
     _order: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)  # of one epoch
 
     def __post_init__(self) -> None:
         for name in ("repeats", "world_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise AutomixError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if self.labels is not None and len(self.labels) != self.count:
+            raise AutomixError(f"labels must be {self.count}, the number of training images, got {len(self.labels)}")
         if not 0 <= self.rank < self.world_size:
             raise AutomixError(f"rank must be in [0, {self.world_size - 1}], got {self.rank}")
         if not 1 <= self.batch_size <= self.count:
@@ -96,7 +102,35 @@ class BatchPlan:
 
     def _epoch_order(self, epoch: int) -> Tensor:
         if epoch not in self._order:
-            order = torch.randperm(self.count, generator=step_generator(self.seed, epoch, stream="order"))
+            generator = step_generator(self.seed, epoch, stream="order")
+            if self.labels is None:
+                order = torch.randperm(self.count, generator=generator)
+            else:
+                order = draw_balanced(self.labels, math.ceil(self.count / self.repeats), generator)
             self._order.clear()
             self._order[epoch] = order.repeat_interleave(self.repeats)[: self.count]
         return self._order[epoch]
+
+
+def draw_balanced(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draw images so that all classes come equally often, up to one draw.
+
+    The images of a class come in a shuffled order, and again in another one if there are too few.
+
+    Args:
+        labels: Class indices, ``(N,)``.
+        count: Number of draws.
+        generator: Source of randomness.
+
+    Returns:
+        Positions in random order, ``(count,)`` int64.
+    """
+    sizes = torch.bincount(labels)
+    members = [part for part in labels.argsort(stable=True).split(sizes.tolist()) if len(part)]
+    draws = []
+    for turn, number in enumerate(torch.randperm(len(members), generator=generator).tolist()):
+        part = members[number]
+        needed = count // len(members) + (turn < count % len(members))
+        rounds = torch.rand(math.ceil(needed / len(part)), len(part), generator=generator).argsort(dim=1)
+        draws.append(part[rounds.flatten()[:needed]])
+    return torch.cat(draws)[torch.randperm(count, generator=generator)]

@@ -3,7 +3,7 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,7 +11,11 @@ from torch import Tensor
 from automix.core.errors import AutomixError
 from automix.data.decode import read_image
 from automix.data.image_set import ImageSet, resize_and_crop, resize_and_crop_boxes
+from automix.data.masks import mask_box, read_trimap
 from automix.data.subset import check_labels, subset_positions
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CHUNK = 64  # images that a thread reads at a time
 
@@ -25,13 +29,16 @@ class ImageFiles:
         labels: Class indices, ``(N,)`` int64.
         classes: The names of the classes, in the order of the labels.
         boxes: Object boxes, ``(N, 4)`` float: x0, y0, x1, y1 in pixels of the file, x1 and y1 exclusive. None if the
-            dataset has no boxes.
+            dataset has no boxes, or has masks instead.
+        masks: Trimaps of the objects, one file per image. They are read by `read_mask` and `with_boxes` alone. None if
+            the dataset has no masks.
     """
 
     paths: tuple[str, ...]
     labels: Tensor
     classes: tuple[str, ...]
     boxes: Tensor | None = None
+    masks: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_labels(self.labels, self.classes, self.name_of)
@@ -64,6 +71,34 @@ class ImageFiles:
         """
         return read_image(self.paths[index]), int(self.labels[index])
 
+    def read_mask(self, index: int) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """Read the mask of the object in one image.
+
+        Args:
+            index: Position of the image.
+
+        Returns:
+            True where the object is, ``(H, W)``, in pixels of the file.
+
+        Raises:
+            BadImage: The file of the mask cannot be read.
+        """
+        if self.masks is None:
+            raise AutomixError("masks must be known to read one; of the named datasets, pets has masks")
+        return read_trimap(self.masks[index])
+
+    def with_boxes(self) -> "ImageFiles":
+        """Read the boxes around the masks.
+
+        Returns:
+            The dataset with boxes; itself if it has boxes already, or has no masks.
+        """
+        if self.boxes is not None or self.masks is None:
+            return self
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+            boxes = list(pool.map(lambda index: mask_box(self.read_mask(index)), range(len(self))))
+        return replace(self, boxes=torch.stack(boxes))
+
     def subset(self, *, classes: int | None = None, per_class: int | None = None, seed: int = 0) -> "ImageFiles":
         """Keep some classes and some images of each.
 
@@ -87,9 +122,14 @@ class ImageFiles:
         Returns:
             Those images, in that order.
         """
-        paths = tuple(self.paths[i] for i in positions.tolist())
-        boxes = None if self.boxes is None else self.boxes[positions]
-        return ImageFiles(paths, self.labels[positions], self.classes, boxes)
+        chosen = positions.tolist()
+        return replace(
+            self,
+            paths=tuple(self.paths[i] for i in chosen),
+            labels=self.labels[positions],
+            boxes=None if self.boxes is None else self.boxes[positions],
+            masks=None if self.masks is None else tuple(self.masks[i] for i in chosen),
+        )
 
     def in_memory(self, size: int | None = None, crop: float = 1.0) -> ImageSet:
         """Read all images.

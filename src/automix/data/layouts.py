@@ -95,6 +95,41 @@ def cub(root: Path) -> Pair:
     return everything.take(training.nonzero().flatten()), everything.take((~training).nonzero().flatten())
 
 
+def pets(root: Path) -> Pair:
+    """List Oxford-IIIT Pets, with trimaps as masks; the training set is trainval.txt.
+
+    Classes are numbered as in the files. Their names are those of the images without the number.
+
+    Args:
+        root: The folder with images/ and annotations/.
+
+    Returns:
+        The training files and the test files.
+    """
+    inside = root / "annotations"
+
+    def rows(split: str) -> list[tuple[str, int]]:
+        lines = _lines(
+            inside / f"{split}.txt", "annotations/{trainval,test}.txt and annotations/trimaps/ beside images/"
+        )
+        fields = [line.split() for line in lines if not line.startswith("#")]
+        return [(name, int(number)) for name, number, _species, _breed in fields]
+
+    train, test = rows("trainval"), rows("test")
+    names = {number: name.rpartition("_")[0].replace("_", " ") for name, number in train}
+    label_of = {number: label for label, number in enumerate(sorted(names))}
+
+    def list_rows(rows: list[tuple[str, int]], file: Path) -> ImageFiles:
+        return ImageFiles(
+            tuple(str(root / "images" / f"{name}.jpg") for name, _ in rows),
+            torch.tensor([_look_up(label_of, number, file) for _, number in rows]),
+            tuple(names[number] for number in label_of),
+            masks=tuple(str(inside / "trimaps" / f"{name}.png") for name, _ in rows),
+        )
+
+    return list_rows(train, inside / "trainval.txt"), list_rows(test, inside / "test.txt")
+
+
 def inaturalist(root: Path, year: int) -> Pair:
     """List iNaturalist 2017 or 2018: ``train<year>.json`` and ``val<year>.json``, which name files below the folder.
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from automix.core.draws import step_generator
 from automix.core.errors import AutomixError
-from automix.core.validation import check_choice
+from automix.core.normalization import Normalization
+from automix.core.validation import check_choice, check_range
 from automix.data.batch_plan import BatchPlan
 from automix.data.crops import crop_and_flip, draw_boxes, resized_crops
 from automix.data.image_set import ImageSet
@@ -22,7 +23,7 @@ TEST_BATCH = 100  # test images at once, unless a training micro-batch is larger
 
 
 class MemoryLoader:
-    """Batches of images in memory, normalized by the training set's statistics, in channels-last format.
+    """Batches of images in memory, normalized and in channels-last format.
 
     Args:
         data: The training set.
@@ -32,6 +33,12 @@ class MemoryLoader:
             (RandomResizedCrop); "none" keeps the whole image.
         padding: Black pixels around the image, for "pad".
         flip: Mirror each training image with probability 0.5.
+        crop_scale: Smallest share of the image that "resized" keeps, in (0, 1].
+        normalization: Mean and standard deviation of the pixels; those of the training set if not given.
+
+    Attributes:
+        mean: Mean of each channel that images are normalized by, ``(3,)``.
+        std: Standard deviation of each channel, ``(3,)``.
     """
 
     def __init__(
@@ -43,19 +50,26 @@ class MemoryLoader:
         crop: Literal["none", "pad", "resized"] = "pad",
         padding: int = 4,
         flip: bool = True,
+        crop_scale: float = 0.08,
+        normalization: Normalization | None = None,
     ) -> None:
         if plan.count != len(data):
             raise AutomixError(f"plan.count must be {len(data)}, the number of training images, got {plan.count}")
         if padding < 0:
             raise AutomixError(f"padding must be >= 0, got {padding}")
         check_choice("crop", crop, ("none", "pad", "resized"))
+        check_range("crop_scale", crop_scale, 0, 1, bounds="(]")
         self.data = data
         self.plan = plan
         self.test = test
         self.crop = crop
         self.padding = padding if crop == "pad" else 0
         self.flip = flip
-        self.mean, self.std = data.statistics()
+        self.crop_scale = crop_scale
+        if normalization is None:
+            self.mean, self.std = data.statistics()
+        else:
+            self.mean, self.std = torch.tensor(normalization.mean), torch.tensor(normalization.std)
 
     def __len__(self) -> int:
         """Steps in an epoch."""
@@ -76,7 +90,7 @@ class MemoryLoader:
         images = self.data.images[chosen]
         size = (images.shape[2], images.shape[3])
         if self.crop == "resized":
-            boxes = draw_boxes(len(chosen), size, generator)
+            boxes = draw_boxes(len(chosen), size, generator, (self.crop_scale, 1.0))
             images = resized_crops(images, boxes, self._draw_flips(len(chosen), generator), size)
         else:
             corner = torch.randint(2 * self.padding + 1, (2, len(chosen)), generator=generator)
@@ -119,7 +133,7 @@ class MemoryLoader:
         return self.normalize(test.images[chosen]), test.labels[chosen]
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Normalize images so that the training set has mean 0 and variance 1 in each channel.
+        """Normalize images by `mean` and `std`.
 
         Args:
             images: Pixels from 0 to 255, ``(N, 3, H, W)``.

@@ -4,7 +4,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+import torch
+
 from automix.core.errors import AutomixError
+from automix.core.normalization import IMAGENET, Normalization
 from automix.core.validation import check_choice
 from automix.data.augmentation import Augmentation, padding_for
 from automix.data.bad_files import Progress, SkippedFile, drop_bad_files, find_bad_files, read_skipped
@@ -26,6 +29,9 @@ SIZE_SAMPLES = 9  # images whose sizes are looked at
 BadData = Literal["fail", "skip"]
 """What happens to a file that cannot be read as an image."""
 
+Balance = Literal["none", "sampling", "loss"]
+"""How rare classes are treated: images drawn so that classes come equally often, or the loss weighted."""
+
 
 @dataclass(frozen=True)
 class Data:
@@ -39,6 +45,7 @@ class Data:
         test_count: Number of test images, without skipped files.
         loader: Gives the batches.
         skipped: The files that are left out; None unless opened with ``bad_data="skip"``.
+        class_counts: Number of training images of each class; None if labels are known only by reading the images.
     """
 
     name: str
@@ -48,6 +55,7 @@ class Data:
     test_count: int
     loader: MemoryLoader | StreamLoader
     skipped: tuple[SkippedFile, ...] | None = None
+    class_counts: tuple[int, ...] | None = None
 
     def file_counts(self) -> dict[str, int]:
         """Count the files for "training" and "testing", the skipped ones included."""
@@ -70,6 +78,8 @@ def open_data(
     world_size: int = 1,
     accumulate: int = 1,
     workers: int = 2,
+    normalization: Normalization | None = None,
+    balance: Balance = "none",
     bad_data: BadData = "fail",
     skip_list: Path | None = None,
     progress: Progress | None = None,
@@ -94,6 +104,10 @@ def open_data(
         world_size: Number of processes.
         accumulate: Gradient accumulation steps of a process in a step.
         workers: Worker processes for streamed images; 0 reads in this process.
+        normalization: Mean and standard deviation of the pixels, for instance those of pretrained weights. If not
+            given, the ones above.
+        balance: "sampling" draws images so that all classes come equally often. "loss" only checks that the labels are
+            known without reading images: the loss is weighted by `Data.class_counts`.
         bad_data: "fail" raises `BadImage` when a file cannot be read. "skip" finds such files in advance and leaves
             them out; a `per_class` subset is not refilled.
         skip_list: With "skip", the list of bad files of an earlier start of the same run; if the file exists, the
@@ -104,6 +118,7 @@ def open_data(
         The dataset and its loader.
     """
     check_choice("bad_data", bad_data, get_args(BadData))
+    check_choice("balance", balance, get_args(Balance))
     if classes is not None and classes < 2:
         raise AutomixError(f"classes must be >= 2, got {classes}")
     known = DATASETS.get(name)
@@ -118,6 +133,10 @@ def open_data(
     )
     if len(train.classes) < 2:
         raise AutomixError(f"data {name!r}: only one class, {train.classes[0]!r}; training needs 2; {EXPECTED}")
+    if balance != "none" and train.labels is None:
+        raise AutomixError(
+            f"balance must be 'none' on data {name!r}, whose labels are known only by reading it, got {balance!r}"
+        )
     skipped = None
     if bad_data == "skip":
         if skip_list is not None and skip_list.exists():
@@ -125,7 +144,8 @@ def open_data(
         else:
             skipped = find_bad_files(train, test, workers, progress)
         train, test = drop_bad_files(skipped, train, test)
-    plan = BatchPlan(len(train), batch_size, seed, augmentation.repeats, rank, world_size, accumulate)
+    labels = train.labels if balance == "sampling" else None
+    plan = BatchPlan(len(train), batch_size, seed, augmentation.repeats, rank, world_size, accumulate, labels)
     size = augmentation.train_size or _native_size(train)
     test_size = augmentation.test_size or size
     fits = size <= SMALL and len(train) * 3 * size**2 <= MEMORY_LIMIT and not per_image
@@ -138,10 +158,21 @@ def open_data(
             crop=augmentation.crop,
             padding=padding_for(size),
             flip=augmentation.flip,
+            crop_scale=augmentation.crop_scale,
+            normalization=normalization,
         )
     else:
-        loader = StreamLoader(train, test, plan, augmentation, train_size=size, test_size=test_size, workers=workers)
-    return Data(name, train.classes, size, len(train), len(test), loader, skipped)
+        loader = StreamLoader(
+            train,
+            test,
+            plan,
+            augmentation,
+            train_size=size,
+            test_size=test_size,
+            workers=workers,
+            normalization=normalization or IMAGENET,
+        )
+    return Data(name, train.classes, size, len(train), len(test), loader, skipped, _class_counts(train))
 
 
 def load_images(
@@ -171,6 +202,12 @@ def load_images(
     if not isinstance(train, Loadable) or not isinstance(test, Loadable):
         raise AutomixError(f"data {str(name)!r} can only be streamed; use a named dataset or a folder of images")
     return _in_memory(train, image_size), _in_memory(test, image_size)
+
+
+def _class_counts(train: Split) -> tuple[int, ...] | None:
+    if train.labels is None:
+        return None
+    return tuple(torch.bincount(train.labels, minlength=len(train.classes)).tolist())
 
 
 def _native_size(train: Split) -> int:

@@ -89,6 +89,15 @@ DATASETS: dict[str, Dataset] = {
         "https://www.vision.caltech.edu/datasets/cub_200_2011/",
         layouts.cub,
     ),
+    "pets": Dataset(
+        "Oxford-IIIT Pets: 7,349 photos of cats and dogs, with masks",
+        37,
+        None,
+        ("oxford-iiit-pet", "pets"),
+        "annotations/trainval.txt",
+        "https://www.robots.ox.ac.uk/~vgg/data/pets/",
+        layouts.pets,
+    ),
     "aircraft": Dataset(
         "FGVC-Aircraft: 10,000 photos of 100 variants",
         100,

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from automix.core.errors import AutomixError, one_line
-from automix.data.augmentation import MEAN, STD, Augmentation, test_transform, train_transform
+from automix.core.normalization import IMAGENET, Normalization
+from automix.data.augmentation import Augmentation, test_transform, train_transform
 from automix.data.batch_plan import BatchPlan
 from automix.data.decode import BadImage, ReadingError
 from automix.data.memory_loader import TEST_BATCH
@@ -28,7 +29,7 @@ LOST_WORKER = (EOFError, ConnectionError, FileNotFoundError)  # what fetching a 
 
 
 class StreamLoader:
-    """Batches of images from disk, normalized by ImageNet's statistics, in channels-last format.
+    """Batches of images from disk, normalized and in channels-last format.
 
     Args:
         train: The training set.
@@ -38,6 +39,11 @@ class StreamLoader:
         train_size: Side of the training images in pixels.
         test_size: Side of the test images in pixels.
         workers: Worker processes; 0 reads in this process.
+        normalization: Mean and standard deviation of the pixels; ImageNet's if not given.
+
+    Attributes:
+        mean: Mean of each channel that images are normalized by, ``(3,)``.
+        std: Standard deviation of each channel, ``(3,)``.
     """
 
     def __init__(
@@ -50,19 +56,21 @@ class StreamLoader:
         train_size: int,
         test_size: int,
         workers: int = 2,
+        normalization: Normalization = IMAGENET,
     ) -> None:
         if plan.count != len(train):
             raise AutomixError(f"plan.count must be {len(train)}, the number of training images, got {plan.count}")
         if workers < 0:
             raise AutomixError(f"workers must be >= 0, got {workers}")
         self.plan = plan
-        self.mean, self.std = torch.tensor(MEAN), torch.tensor(STD)
+        self.mean, self.std = torch.tensor(normalization.mean), torch.tensor(normalization.std)
         self.test = test
         self.workers = workers
-        self._test_images = StreamedImages(test, test_transform(augmentation, test_size), workers)
+        self._test_images = StreamedImages(test, test_transform(augmentation, test_size, normalization), workers)
         self._sampler = StepSampler(plan)
         self._calls = 0
-        self._train_images = StreamedImages(train, train_transform(augmentation, train_size), workers)
+        transform = train_transform(augmentation, train_size, normalization)
+        self._train_images = StreamedImages(train, transform, workers)
         self._train_loader = self._make_loader(self._train_images, self._sampler, keep_workers=True)
 
     def __len__(self) -> int:

@@ -59,7 +59,7 @@ def evaluate_localization(
 
     Args:
         model: Classifier from pixels in [0, 1] to logits.
-        samples: Test images with boxes (datasets cub200, tiny-imagenet, shapes).
+        samples: Test images with boxes (datasets cub200, pets, tiny-imagenet, shapes).
         method: ``"cam"``, or ``"grad_cam"`` for networks without CAM.
         layer: Grad-CAM's layer: a stage 1 to 4, or the name of a submodule.
         batch_size: Images per forward pass.
@@ -72,8 +72,9 @@ def evaluate_localization(
     check_choice("method", method, METHODS)
     check_whole("batch_size", batch_size, 1)
     if not samples.has_boxes:
-        raise AutomixError("samples must have boxes; datasets with boxes are cub200, tiny-imagenet, shapes")
+        raise AutomixError("samples must have boxes; datasets with boxes are cub200, pets, tiny-imagenet, shapes")
     _check_model(model, samples)
+    samples = samples.with_boxes()
     localize = partial(_localize, model, method=method, layer=layer)
     counts = _Counts()
     total = math.ceil(len(samples) / batch_size)

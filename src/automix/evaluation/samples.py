@@ -42,8 +42,18 @@ class Samples:
 
     @property
     def has_boxes(self) -> bool:
-        """Whether there is a box for every image."""
+        """Whether there is a box for every image, or a mask to find it from."""
+        if isinstance(self.source, ImageFiles) and self.source.masks is not None:
+            return True
         return getattr(self.source, "boxes", None) is not None
+
+    def with_boxes(self) -> "Samples":
+        """Read the boxes if they have to be found from masks.
+
+        Returns:
+            The same images, with boxes if there are any.
+        """
+        return replace(self, source=self.source.with_boxes()) if isinstance(self.source, ImageFiles) else self
 
     def parts(self, batch_size: int = BATCH) -> Iterator[ImageSet]:
         """Iterate over the images as uint8.

@@ -23,10 +23,14 @@ TRAINING_IMAGES = {
     "imagenet": 1_281_167,
     "cub200": 5_994,
     "aircraft": 6_667,
+    "pets": 3_680,
     "inat2017": 579_184,
     "inat2018": 437_513,
     "places205": 2_448_873,
 }
+
+ADDED_LATER = ("preset", "crop_scale", "balance")
+"""Settings that are not hashed while they have the recipe's value: runs made before them keep their names."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +232,10 @@ def folder_name(values: Values) -> str:
         DATA-MODEL-METHOD-HASH-SEED; the hash is over all settings that decide the run.
     """
     deciding = {name: value for name, value in values.items() if name not in TRIALS_DIFFER_IN}
-    if deciding.get("preset") == cached_recipe(values["recipe"]).preset:
-        del deciding["preset"]  # runs of other methods, and of AutoMix before recipes had a preset, keep their names
+    recipe = cached_recipe(values["recipe"])
+    for name in ADDED_LATER:
+        if name in deciding and deciding[name] == getattr(recipe, name):
+            del deciding[name]
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     words = (Path(values["data"]).name, values["model"].partition(".")[0], values["method"])
     return "-".join([*(re.sub(r"[^\w.-]+", "_", word) for word in words), digest, str(values["seed"])])

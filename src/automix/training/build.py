@@ -1,5 +1,6 @@
 """The parts of a run, built from its settings: data, network, task, optimizer, schedule."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss
+from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss, balanced_weights
 from automix.core.errors import AutomixError, one_line
 from automix.data import Data, Progress, open_data
 from automix.methods import create_task
@@ -76,7 +77,9 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
     return model
 
 
-def build_task(config: TrainConfig, model: nn.Module, *, resumed: bool = False) -> Task:
+def build_task(
+    config: TrainConfig, model: nn.Module, *, resumed: bool = False, class_counts: Sequence[int] | None = None
+) -> Task:
     """Build the method around the network, with the recipe's alpha, loss and momentum pipeline.
 
     Args:
@@ -84,6 +87,8 @@ def build_task(config: TrainConfig, model: nn.Module, *, resumed: bool = False) 
         model: The network.
         resumed: Whether the state comes from a checkpoint. A Mix Block to start from is then read from the run folder
             if its own file is gone.
+        class_counts: Number of training images of each class, for a loss that weights them; not needed if the task is
+            not trained.
 
     Returns:
         The task.
@@ -91,7 +96,7 @@ def build_task(config: TrainConfig, model: nn.Module, *, resumed: bool = False) 
     settings = config.settings
     own = {
         "ema": settings.ema,
-        "criterion": choose_criterion(settings),
+        "criterion": choose_criterion(settings, class_counts),
         "seed": config.seed,
         "low_memory": True,
     }
@@ -133,16 +138,19 @@ def build_data(
         accumulate=config.accumulate,
         workers=config.workers,
         bad_data=config.bad_data,
+        balance=config.settings.balance,
         skip_list=RunFolder(config.folder).skipped if use_skip_list else None,
         normalization=config.normalization,
         progress=progress,
     )
 
 
-def choose_criterion(settings: Recipe) -> Criterion:
-    """Choose the loss of a recipe: binary cross-entropy, or cross-entropy with label smoothing."""
+def choose_criterion(settings: Recipe, class_counts: Sequence[int] | None = None) -> Criterion:
+    """Choose the loss of a recipe: binary cross-entropy, or cross-entropy with label smoothing and class weights."""
     if settings.loss == "bce":
         return BinaryCrossEntropy(RSB_THRESHOLD, settings.label_smoothing)
+    if settings.balance == "loss" and class_counts is not None:
+        return CrossEntropy(settings.label_smoothing, balanced_weights(class_counts))
     return CrossEntropy(settings.label_smoothing) if settings.label_smoothing else MixedLoss()
 
 

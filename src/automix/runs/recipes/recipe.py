@@ -9,8 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from automix.core.config import config_dataclass
+from automix.core.errors import AutomixError
 from automix.core.validation import check_range
 from automix.data.augmentation import Augmentation, Crop
+from automix.data.open import Balance
 from automix.methods import presets_of
 from automix.runs.recipes.alphas import Setting, paper_alpha
 
@@ -48,6 +50,8 @@ class Recipe:
     """Share of a test image's side that its central crop keeps."""
     crop: Crop = "none"
     """Random crop of training images: none, pad (by an eighth of the side), or resized (of any size)."""
+    crop_scale: float = 0.08
+    """Smallest share of the image that the random crop `resized` keeps."""
     flip: bool = True
     """Mirror half of the training images."""
     rand_augment: str | None = None
@@ -92,6 +96,8 @@ class Recipe:
     """Evaluate and keep a moving average of the weights, for methods that have no teacher of their own."""
     loss: Loss = "ce"
     """Cross-entropy (ce), or binary cross-entropy over the classes (bce)."""
+    balance: Balance = "none"
+    """Rare classes: draw all classes equally often (sampling), weight the loss (loss), or neither (none)."""
     mixed_precision: bool = True
     """Compute in 16 bits where the hardware is made for it."""
     pretrained: bool = False
@@ -108,6 +114,8 @@ class Recipe:
         check_range("warmup_epochs", self.warmup_epochs, 0, self.epochs - 1)
         check_range("lr_floor", self.lr_floor, 0, self.lr)
         check_range("freeze", self.freeze, 0, self.epochs)
+        if self.balance == "loss" and self.loss == "bce":
+            raise AutomixError("balance must be none or sampling if loss is bce, got 'loss'")
 
     @property
     def augmentation(self) -> Augmentation:
