@@ -1,7 +1,11 @@
 """Datasets in memory: by name, from a folder, in batches."""
 
+import io
 import re
 import shutil
+import sys
+import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +15,25 @@ import sklearn.datasets
 import torch
 import torchvision.transforms.v2.functional as TF
 from PIL import Image
+from rich.console import Console
 
 from automix.cli import main as cli
 from automix.core.errors import AutomixError
-from automix.data import Augmentation, BatchPlan, ImageSet, MemoryLoader, load_images, open_data
+from automix.data import (
+    Augmentation,
+    BatchPlan,
+    ImageSet,
+    MemoryLoader,
+    describe_ignored,
+    load_images,
+    open_data,
+)
 from automix.data.crops import crop_and_flip
+from automix.data.decode import reads_heif
+from automix.runs.config import TrainConfig
+from automix.runs.recipes import find_recipe
+from automix.training import train as train_run
+from automix.training.display import Lines
 
 
 def numbered(count: int = 12, classes: int = 3, size: int = 6) -> ImageSet:
@@ -143,12 +161,100 @@ def test_wrong_folders_are_refused(tmp_path: Path) -> None:
         load_images(tmp_path / "mixed")
     write_folder(tmp_path / "empty")
     (tmp_path / "empty" / "test" / "dog").mkdir()
-    with pytest.raises(AutomixError, match=r"test.dog: no image in it"):
+    with pytest.raises(AutomixError, match=r"test.dog: no image in it; add images \(.jpg .*\) or remove the folder$"):
         load_images(tmp_path / "empty")
     write_folder(tmp_path / "other")
     (tmp_path / "other" / "test" / "cat").rename(tmp_path / "other" / "test" / "cow")
-    with pytest.raises(AutomixError, match="different classes, for instance 'cat'"):
+    with pytest.raises(AutomixError, match=r"must have the same classes; 'cat' has no test .* 'cow' has no training"):
         load_images(tmp_path / "other")
+    shutil.rmtree(tmp_path / "other" / "train" / "cat")
+    with pytest.raises(AutomixError, match=r"must have the same classes; 'cow' has no training images$"):
+        load_images(tmp_path / "other")
+
+
+def test_a_folder_with_train_alone_holds_every_fifth_image_out(tmp_path: Path) -> None:
+    write_folder(tmp_path, ("train",), (8,) * 10)
+    (tmp_path / "notes").mkdir()
+    train, test = load_images(tmp_path)
+    assert train.classes == ("bird", "cat")
+    assert torch.bincount(train.labels).tolist() == [8, 8]
+    assert torch.bincount(test.labels).tolist() == [2, 2]
+    seen = torch.cat([train.images, test.images])[:, 0, 0, 0].tolist()
+    assert sorted(seen) == [*range(10), *range(100, 110)]
+    direct = load_images(tmp_path / "train")
+    assert torch.equal(direct[1].images, test.images)
+    write_folder(tmp_path, ("valid",))
+    with pytest.raises(AutomixError, match=r"valid: has the classes of train; rename it to test or val") as error:
+        load_images(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("inner", ["x", "x/y"])
+def test_a_folder_around_the_dataset_is_refused_with_the_one_to_give(inner: str, tmp_path: Path) -> None:
+    for names in ((".",), ("train", "test")):
+        root = tmp_path / names[0]
+        write_folder(root / inner, names)
+        (root / "x" / ".DS_Store").write_text("")
+        with pytest.raises(
+            AutomixError, match=rf"only folder {inner} has folders in it.* give {root / inner}$"
+        ) as error:
+            load_images(root)
+        assert "\n" not in str(error.value)
+        assert load_images(root / inner)[0].classes == ("bird", "cat")
+        shutil.rmtree(root / "x")
+
+
+def test_files_that_are_not_read_are_counted_by_ending(tmp_path: Path) -> None:
+    write_folder(tmp_path / "split")
+    write_folder(tmp_path, ("alone",), (8,) * 5)
+    for folder in (tmp_path / "split" / "train", tmp_path / "split" / "test", tmp_path / "alone"):
+        for name in ("a.xyz", "b.XYZ", "notes", ".DS_Store", "Thumbs.db"):
+            (folder / "cat" / name).write_text("")
+    for name, times in (("split", 2), ("alone", 1)):
+        data = open_data(str(tmp_path / name), Augmentation(), batch_size=2)
+        assert data.ignored == {".xyz": 2 * times, "no ending": times}
+    assert describe_ignored(data.ignored) == "3 files were not read (.xyz: 2, no ending: 1)"
+    assert describe_ignored({".txt": 1}) == "1 file was not read (.txt: 1)"
+    assert open_data("digits", Augmentation(), batch_size=2).ignored == {}
+    config = TrainConfig(
+        data=str(tmp_path / "alone"),
+        method="vanilla",
+        out=str(tmp_path / "run"),
+        model_options={"layers": [1, 1, 1, 1], "channels": [8, 8, 8, 8]},
+        settings=replace(find_recipe("quick"), epochs=1, batch_size=2),
+    )
+    console = Console(file=io.StringIO(), width=200)
+    train_run(config, display=Lines(console))
+    assert "3 files were not read (.xyz: 2, no ending: 1)" in console.file.getvalue()  # type: ignore[attr-defined]
+    for path in (tmp_path / "alone" / "cat").glob("*.png"):
+        path.unlink()
+    with pytest.raises(
+        AutomixError, match=r"cat: no image in it \(3 files were not read \(.xyz: 2, .*\)\); add images"
+    ):
+        load_images(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_heic_is_read_where_pillow_heif_is_installed(
+    installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    package = types.SimpleNamespace(register_heif_opener=lambda: calls.append(1)) if installed else None
+    monkeypatch.setitem(sys.modules, "pillow_heif", package)  # None: an import fails
+    reads_heif.cache_clear()
+    try:
+        write_folder(tmp_path, ("train", "test"))
+        for path in tmp_path.rglob("1.png"):
+            path.rename(path.with_suffix(".HEIC"))  # Pillow goes by the content
+        data = open_data(str(tmp_path), Augmentation(), batch_size=2)
+        assert (data.train_count, data.test_count) == ((4, 4) if installed else (2, 2))
+        assert data.ignored == ({} if installed else {".heic": 4})
+        assert len(calls) == installed
+        if not installed:
+            expected = "4 files were not read (.heic: 4); pip install pillow-heif to read HEIC"
+            assert describe_ignored(data.ignored) == expected
+    finally:
+        reads_heif.cache_clear()
 
 
 def test_training_on_one_class_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

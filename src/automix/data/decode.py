@@ -9,6 +9,7 @@ pixels, whose scale is unknown and which may be NaN; named pipes and devices, be
 
 import errno
 import functools
+import importlib
 import os
 import stat
 import warnings
@@ -54,6 +55,7 @@ def decode(file: Any) -> Any:
     from PIL import Image, ImageOps
 
     _ignore_bomb_warning()
+    reads_heif()
     if isinstance(file, str | os.PathLike) and not stat.S_ISREG(os.stat(file).st_mode):
         raise AutomixError("not a regular file")
     with Image.open(file) as image:
@@ -122,6 +124,20 @@ def _to_eight_bits(image: Any) -> Any:
     if values.min() < 0 or values.max() > 65535:
         raise AutomixError("its pixels have more than 16 bits")
     return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
+
+
+@functools.cache
+def reads_heif() -> bool:
+    """Teach Pillow to read HEIC and HEIF files, if the package pillow-heif is installed.
+
+    Returns:
+        Whether such files can be read.
+    """
+    try:
+        importlib.import_module("pillow_heif").register_heif_opener()
+    except ImportError:
+        return False
+    return True
 
 
 @functools.cache

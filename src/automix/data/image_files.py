@@ -1,8 +1,9 @@
 """A dataset on disk: a list of image files with their labels, read on demand."""
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +33,7 @@ class ImageFiles:
             dataset has no boxes, or has masks instead.
         masks: Trimaps of the objects, one file per image. They are read by `read_mask` and `with_boxes` alone. None if
             the dataset has no masks.
+        ignored: How many files beside the images were not read, by ending; of the folders as they were listed.
     """
 
     paths: tuple[str, ...]
@@ -39,6 +41,7 @@ class ImageFiles:
     classes: tuple[str, ...]
     boxes: Tensor | None = None
     masks: tuple[str, ...] | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         check_labels(self.labels, self.classes, self.name_of)

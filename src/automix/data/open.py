@@ -1,6 +1,8 @@
 """From a dataset's name and an augmentation to batches: in memory if the images are small, else streamed."""
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -46,6 +48,7 @@ class Data:
         loader: Gives the batches.
         skipped: The files that are left out; None unless opened with ``bad_data="skip"``.
         class_counts: Number of training images of each class; None if labels are known only by reading the images.
+        ignored: How many files in the class folders are no images, by ending; see `describe_ignored`.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Data:
     loader: MemoryLoader | StreamLoader
     skipped: tuple[SkippedFile, ...] | None = None
     class_counts: tuple[int, ...] | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
     def file_counts(self) -> dict[str, int]:
         """Count the files for "training" and "testing", the skipped ones included."""
@@ -172,7 +176,8 @@ def open_data(
             workers=workers,
             normalization=normalization or IMAGENET,
         )
-    return Data(name, train.classes, size, len(train), len(test), loader, skipped, _class_counts(train))
+    counts, ignored = _class_counts(train), _count_ignored(train, test)
+    return Data(name, train.classes, size, len(train), len(test), loader, skipped, counts, ignored)
 
 
 def load_images(
@@ -208,6 +213,10 @@ def _class_counts(train: Split) -> tuple[int, ...] | None:
     if train.labels is None:
         return None
     return tuple(torch.bincount(train.labels, minlength=len(train.classes)).tolist())
+
+
+def _count_ignored(*parts: Split) -> Mapping[str, int]:
+    return sum((Counter(part.ignored) for part in parts if isinstance(part, ImageFiles)), Counter())
 
 
 def _native_size(train: Split) -> int:

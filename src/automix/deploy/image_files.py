@@ -9,7 +9,7 @@ from torch import Tensor
 
 from automix.core.errors import AutomixError, one_line
 from automix.data.decode import decode
-from automix.data.folders import EXTENSIONS, walk_once
+from automix.data.folders import image_endings, walk_once
 from automix.data.image_set import resize_and_crop
 
 
@@ -69,8 +69,9 @@ def reason(error: Exception) -> str:
 
 
 def _images_below(folder: Path) -> Iterator[Path]:
+    endings = image_endings()
     for current, names in walk_once(str(folder)) if folder.is_dir() else ():
         is_hidden = any(part.startswith(".") for part in Path(current).relative_to(folder).parts)
         for name in names:
-            if not is_hidden and not name.startswith(".") and name.lower().endswith(EXTENSIONS):
+            if not is_hidden and not name.startswith(".") and name.lower().endswith(endings):
                 yield Path(current, name)

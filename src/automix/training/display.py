@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from automix.data import describe_ignored
 from automix.runs.metrics import deployed_network
 from automix.training.log import Display, learning_rate
 from automix.training.run import Run
@@ -88,6 +89,8 @@ class Lines(Display):
         self.console.print(describe(run))
         for line in list_skipped(run)[:1]:
             self.console.print(line, markup=False)
+        if run.data.ignored:
+            self.console.print(describe_ignored(run.data.ignored), markup=False)
         if run.step:
             self.console.print(f"resumed after step {run.step} of {run.total_steps}")
 
