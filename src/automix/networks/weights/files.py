@@ -5,6 +5,7 @@ scripts are unwrapped, and prefixes that wrappers leave on every name are remove
 """
 
 import pickle
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,9 @@ from automix.core.tensor_files import DamagedError, read_tensors
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "net", "network", "state_dict_ema", "model_ema", "ema")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "student.")
 _DEEPEST = 4  # levels of wrappers
+_OBJECTS = re.compile(
+    r"Unsupported (?:global|class)|GLOBAL "
+)  # in torch's message: a refused object, not a broken file
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -93,17 +97,14 @@ def _read_torch(path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except pickle.UnpicklingError as error:
-        # torch's message advises to execute the file; which object it refused stands in its first sentences
-        if "Unsupported" not in str(error) and "global" not in str(error).lower():
-            raise AutomixError(f"{path}: damaged, or no weights file of torch; give --weights another file") from None
-        raise AutomixError(
-            f"{path}: has Python objects other than tensors, which are not executed; give --weights a file of its "
-            "state_dict()"
-        ) from None
-    except Exception as error:  # zip, pickle and torch raise whatever they like on a broken file
+    except pickle.UnpicklingError as error:  # torch's message, which advises to execute the file, is not shown
+        if _OBJECTS.search(str(error)):
+            raise AutomixError(
+                f"{path}: has Python objects other than tensors, which are not executed; give --weights a file of its "
+                "state_dict()"
+            ) from None
+        raise AutomixError(f"{path}: damaged, or no weights file of torch; give --weights another file") from None
+    except Exception as error:  # zip, pickle and torch raise whatever they like on a broken file, an OSError too
         raise AutomixError(
             f"{path}: damaged, or no weights file of torch ({one_line(error)[:120]}); give --weights another file"
         ) from None

@@ -20,6 +20,7 @@ from automix.networks.weights.layouts import timm_names
 _ROLES = ("weight", "bias", "running_mean", "running_var")
 _COUNTERS = ("num_batches_tracked",)  # not needed, and missing in old files
 _RECOMPUTED = ("relative_position_index", "relative_coords_table", "attn_mask", *_COUNTERS)
+_CONVERSIONS = ("checkpoint_filter_fn", "_filter_fn", "_filter_torchvision_pretrained")  # timm's names, by module
 _HEADS = ("classifier", "fc", "_fc", "head", "heads")
 
 
@@ -148,13 +149,15 @@ def _candidates(model: nn.Module, target: _Target, tensors: dict[str, Tensor]) -
 
 def _timm_conversion(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
     """What timm's own function for files of this family makes of the tensors: embeddings resized, old names changed."""
-    function: Any = getattr(sys.modules.get(type(model).__module__), "checkpoint_filter_fn", None)
+    module = sys.modules.get(type(model).__module__)
+    function: Any = next((getattr(module, name) for name in _CONVERSIONS if hasattr(module, name)), None)
     if function is None:
         return None
-    options = {"adapt_layer_scale": True} if "adapt_layer_scale" in inspect.signature(function).parameters else {}
+    parameters = inspect.signature(function).parameters
+    options = {"adapt_layer_scale": True} if "adapt_layer_scale" in parameters else {}
     try:
         with torch.no_grad():
-            converted = function(dict(tensors), model, **options)
+            converted = function(dict(tensors), *([model] if len(parameters) > 1 else []), **options)
     except Exception:  # of another network: the function meets names and shapes that it does not expect
         return None
     return {name: value for name, value in converted.items() if isinstance(value, Tensor)} or None
