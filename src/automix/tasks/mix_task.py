@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from automix.core.criteria import Criterion
 from automix.core.errors import AutomixError
-from automix.core.objects import check_takes_objects
+from automix.core.objects import check_objects_rule, check_takes_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.type_checks import check_type
 from automix.core.validation import check_options
@@ -78,6 +78,7 @@ class MixTask(Task):
         check_type("objects", objects, ObjectsSource | None)
         if objects is not None:
             check_takes_objects(mix)
+            check_objects_rule(options.get("objects_rule", "absolute"), options.get("objects_weight", 1.0))
         elif idle := [name for name in ("objects_rule", "objects_weight") if name in options]:
             raise AutomixError(f"{idle[0]} has no effect without objects='teacher'")
         self.teacher_objects = None if objects is None else TeacherObjects()
