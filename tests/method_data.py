@@ -1,7 +1,7 @@
 """What the menus need to know of a method: what its function wants beside the images, which laws are not its own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import timm
@@ -93,4 +93,7 @@ TRAITS: dict[str, Traits] = {
 
 
 def traits(name: str) -> Traits:
-    return TRAITS.get(name, Traits())
+    """Of a method, or of its task with labels by visible object: "cutmix+objects"."""
+    method, _, objects = name.partition("+")
+    known = TRAITS.get(method, Traits())
+    return replace(known, options={**known.options, "objects": "teacher"}) if objects else known

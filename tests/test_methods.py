@@ -25,6 +25,7 @@ FUNCTIONS: dict[str, Callable[..., Mixed]] = {
     name: getattr(import_module(f"automix.methods.{name}"), name) for name in automix.methods() if name != "automix"
 }
 MIXING = [name for name in FUNCTIONS if traits(name).mixes]
+TAKING_OBJECTS = [name for name in FUNCTIONS if "objects" in inspect.signature(FUNCTIONS[name]).parameters]
 every_method = pytest.mark.parametrize("name", FUNCTIONS)
 every_mixing = pytest.mark.parametrize("name", MIXING)
 
@@ -40,6 +41,11 @@ def check_law(name: str, mixed: Mixed, x: Tensor, index: Tensor) -> None:
     assert bool(((mask >= 0) & (mask <= 1)).all())
     if traits(name).blends:
         torch.testing.assert_close(mixed.x, mask * x + (1 - mask) * x[index])
+    if traits(name).blends and traits(name).mixes:
+        assert mixed.index is not None
+        assert torch.equal(mixed.index, index)
+    else:
+        assert mixed.index is None
     torch.testing.assert_close(mixed.target.lam.expand(len(x)), mask.mean(dim=(1, 2, 3)).to(mixed.target.lam))
     torch.testing.assert_close(mixed.target.soft(5).sum(dim=1), torch.ones(len(x)))
 
@@ -153,6 +159,70 @@ def test_wrong_input_is_refused_in_one_line(name: str, change: dict[str, Any], m
         change = dict.fromkeys(alphas, change["alpha"])
     with pytest.raises(ValueError, match=message) as error:
         FUNCTIONS[name](**{"x": x, "y": y, **traits(name).further(x), **change})
+    assert "\n" not in str(error.value)
+
+
+# --- labels by visible object
+
+
+@pytest.mark.parametrize("name", TAKING_OBJECTS)
+@pytest.mark.parametrize("rule", ["absolute", "relative"])
+@pytest.mark.parametrize("size", [(6, 16, 16), (5, 13, 22), (1, 8, 8)], ids=["even", "odd", "single"])
+def test_objects_change_the_label_alone(name: str, rule: str, size: tuple[int, int, int]) -> None:
+    x, y = batch(*size)
+    objects = torch.rand(len(x), *x.shape[-2:]) ** 4
+    kept = objects.clone()
+    for step in range(3):
+        plain = run(name, x, y, step)
+        mixed = run(name, x, y, step, objects=objects, objects_rule=rule)
+        assert torch.equal(mixed.x, plain.x)
+        assert torch.equal(mixed.mask, plain.mask)
+        assert mixed.target.lam.shape == (len(x),)
+        assert mixed.target.lam.dtype == plain.target.lam.dtype
+        assert bool(((mixed.target.lam >= 0) & (mixed.target.lam <= 1)).all())
+        none = run(name, x, y, step, objects=objects, objects_rule=rule, objects_weight=0.0)
+        assert torch.equal(none.target.lam, plain.target.lam.expand(len(x)))
+        half = run(name, x, y, step, objects=objects, objects_rule=rule, objects_weight=0.5).target.lam
+        torch.testing.assert_close(half, (mixed.target.lam + plain.target.lam) / 2)
+    assert torch.equal(objects, kept)
+
+
+@pytest.mark.parametrize("name", TAKING_OBJECTS)
+def test_objects_that_fill_their_images_have_the_plain_label(name: str) -> None:
+    x, y = batch(5, 13, 22)
+    for step in range(5):
+        plain = run(name, x, y, step)
+        mixed = run(name, x, y, step, objects=torch.ones(5, 13, 22, dtype=torch.bool))
+        torch.testing.assert_close(mixed.target.lam, plain.target.lam.expand(5))
+
+
+@pytest.mark.parametrize("name", TAKING_OBJECTS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_objects_with_rows_and_other_types(name: str, dtype: torch.dtype) -> None:
+    x, _ = batch()
+    for y in (torch.softmax(torch.randn(6, 4), dim=1), torch.randint(2, (6, 4))):
+        mixed = run(name, x.to(dtype), y, objects=torch.tensor([[2.0, 3.0, 9.0, 14.0]]).expand(6, 4))
+        assert mixed.x.dtype == dtype
+        assert mixed.target.lam.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        lam = mixed.target.lam.reshape(-1, 1)
+        expected = lam * mixed.target.y_a + (1 - lam) * mixed.target.y_b
+        torch.testing.assert_close(mixed.target.soft(), expected.float())
+
+
+@pytest.mark.parametrize("name", TAKING_OBJECTS)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"objects": torch.zeros(6, 8, 8)}, r"^objects must have shape \(6, 1, 16, 16\) or .*\(6, 8, 8\)"),
+        ({"objects": torch.zeros(5, 4)}, r"^objects must have shape .*\(5, 4\)"),
+        ({"objects": torch.full((6, 16, 16), 255, dtype=torch.uint8)}, r"^objects .*\[0, 1\], got 255"),
+        ({"objects_rule": "area"}, "^objects_rule must be one of absolute, relative; got 'area'"),
+        ({"objects_weight": 1.5}, r"^objects_weight must be in \[0, 1\], got 1.5"),
+    ],
+)
+def test_wrong_objects_are_refused_in_one_line(name: str, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        run(name, *batch(), **wrong)
     assert "\n" not in str(error.value)
 
 

@@ -17,12 +17,13 @@ import automix
 from automix import Task
 from automix.methods import find_method
 
-every_method = pytest.mark.parametrize("name", automix.methods())
+WITH_OBJECTS = ["cutmix+objects", "resizemix+objects", "attentivemix+objects", "automix+objects"]
+every_method = pytest.mark.parametrize("name", [*automix.methods(), *WITH_OBJECTS])
 
 
 def make(name: str, **options: Any) -> Task:
     torch.manual_seed(3)
-    return automix.create_task(name, traits(name).model(), **{**traits(name).options, **options})
+    return automix.create_task(name.partition("+")[0], traits(name).model(), **{**traits(name).options, **options})
 
 
 def train(task: Task, steps: range, total: int = 6, x: Tensor | None = None) -> torch.optim.Optimizer:
@@ -171,7 +172,7 @@ def test_deploy_is_the_plain_classifier(name: str, ema: bool) -> None:
     assert not classifier.training
     assert all(parameter.requires_grad for parameter in classifier.parameters())
     assert same_state(classifier, task.classifier)
-    assert (task.teacher is not None) == (ema or name == "automix")
+    assert (task.teacher is not None) == (ema or name.startswith("automix"))
     plain.load_state_dict(classifier.state_dict())
     train(task, range(3, 4))
     assert same_state(classifier, plain)  # a copy: training on does not move it

@@ -61,7 +61,15 @@ def train(
     train_classifier(settings, resume=resume, overwrite=overwrite, display=choose_display())
 
 
-def make_config(data: str | None, file: Path | None, flags: dict[str, Any], *, resume: bool = False, minutes: float | None = None, from_scratch: bool = False) -> TrainConfig:
+def make_config(
+    data: str | None,
+    file: Path | None,
+    flags: dict[str, Any],
+    *,
+    resume: bool = False,
+    minutes: float | None = None,
+    from_scratch: bool = False,
+) -> TrainConfig:
     """Put the settings of a run together: flags override the file, which overrides the recipe.
 
     Args:

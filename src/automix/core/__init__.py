@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from automix.core.files import write_atomically, write_text
     from automix.core.normalization import IMAGENET, Normalization, denormalize, normalize
+    from automix.core.objects import ObjectsRule, boxes_to_masks, label_by_objects, object_masks, visible_lam
     from automix.core.target import Mixed, MixedTarget, as_int64, is_multi_label
     from automix.core.tensor_checks import as_lam, check_batch, check_classes, check_index, check_shape
     from automix.core.tensor_files import DamagedError, read_tensors, write_tensors
@@ -47,6 +48,7 @@ _MODULES = (
     "draws",
     "files",
     "normalization",
+    "objects",
     "target",
     "tensor_files",
     "transform",
@@ -67,11 +69,13 @@ __all__ = [
     "MixedLoss",
     "MixedTarget",
     "Normalization",
+    "ObjectsRule",
     "as_int64",
     "as_lam",
     "as_map",
     "at_least_float32",
     "balanced_weights",
+    "boxes_to_masks",
     "check_alpha",
     "check_batch",
     "check_choice",
@@ -92,9 +96,11 @@ __all__ = [
     "full_mask",
     "is_distributed",
     "is_multi_label",
+    "label_by_objects",
     "mask_spread",
     "mixed_loss",
     "normalize",
+    "object_masks",
     "one_line",
     "pair_correct",
     "rank_and_world",
@@ -104,6 +110,7 @@ __all__ = [
     "topk_accuracy",
     "topk_correct",
     "unknown_name",
+    "visible_lam",
     "write_atomically",
     "write_tensors",
     "write_text",

@@ -182,11 +182,14 @@ class Mixed:
         x: The mixed images, ``(N, C, H, W)``.
         target: Their label.
         mask: Share of the first image at each pixel, ``(N, 1, H, W)``, in [0, 1].
+        index: Partners ``(N,)``, where the mixed images are ``mask * x + (1 - mask) * x[index]``; None where nothing is
+            mixed, pixels are moved, or more than two images are mixed.
     """
 
     x: Tensor
     target: MixedTarget
     mask: Tensor
+    index: Tensor | None = None
 
 
 def is_multi_label(y: Tensor) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from automix.core.objects import check_takes_objects
 from automix.core.target import Mixed
 from automix.core.validation import check_alpha, check_options, check_smoothing, check_whole
 
@@ -51,19 +52,36 @@ class MixTransform(nn.Module):
         self.label_smoothing = label_smoothing
         self.generator = generator
 
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, y: Tensor, objects: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Mix a batch.
 
         Args:
             x: Images, ``(N, C, H, W)``.
             y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
+            objects: Where the object of each image is, masks or boxes, for labels by visible object; see
+                `label_by_objects`.
 
         Returns:
             The mixed images and their soft labels, ``(N, num_classes)``.
         """
-        mix: Any = type(self).function
-        mixed = mix(x, y, generator=self.generator, **self.options)
+        mixed = self.mix(x, y, {} if objects is None else {"objects": objects})
         return mixed.x, mixed.target.soft(self.num_classes, self.label_smoothing)
+
+    def mix(self, x: Tensor, y: Tensor, keywords: dict[str, Any]) -> Mixed:
+        """Call the method's function.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels.
+            keywords: Keywords of this call, beside the options.
+
+        Returns:
+            The mixed batch.
+        """
+        function: Any = type(self).function
+        if "objects" in keywords:
+            check_takes_objects(function)
+        return function(x, y, generator=self.generator, **keywords, **self.options)
 
     def extra_repr(self) -> str:
         """List the options, for ``repr``."""

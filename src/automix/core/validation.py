@@ -89,10 +89,10 @@ def check_options(function: Callable[..., object], options: Mapping[str, object]
 
     Args:
         function: The function of a method.
-        options: Keyword arguments for it. The batch, `lam`, `index` and `generator` are passed by the task or transform
-            and are not options.
+        options: Keyword arguments for it. The batch, `lam`, `index`, `objects` and `generator` are passed by the task
+            or transform and are not options.
     """
-    passed = {"x", "y", "lam", "index", "generator"}
+    passed = {"x", "y", "lam", "index", "objects", "generator"}
     accepted = [name for name in inspect.signature(function).parameters if name not in passed]
     annotations = annotations_of(function)
     for name, value in options.items():

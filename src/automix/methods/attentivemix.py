@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
+from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
@@ -47,6 +48,9 @@ def attentivemix(
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Paste the cells of each image that attract most attention onto its partner (Walawalkar et al., 2020).
@@ -61,6 +65,10 @@ def attentivemix(
         lam: Keep ``round(49 * lam)`` cells; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         per_sample: With ``plus=True``, draw the number of cells for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -74,7 +82,8 @@ def attentivemix(
     index = draw_index(x, index=index, generator=generator)
     chosen = strongest_cells(attention.to(x.device), cells).to(at_least_float32(x).dtype)
     mask = F.interpolate(chosen.unsqueeze(1), size=x.shape[-2:], mode="nearest")
-    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3))), mask)
+    mixed = Mixed(blend(x, index, mask), MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3))), mask, index)
+    return label_by_objects(mixed, objects, objects_rule, objects_weight)
 
 
 def _count_cells(
@@ -181,8 +190,8 @@ class AttentiveMix(MixTransform):
     Args:
         helper: A trained classifier; it is copied and frozen.
         layer: Stage, or name of the submodule, whose feature map is the attention; the last stage if not given.
-        **options: `alpha`, `k` and `plus` of `attentivemix`, and `num_classes`, `label_smoothing`, `per_sample` and
-            `generator`, as of every `MixTransform`.
+        **options: `alpha`, `k`, `plus`, `objects_rule` and `objects_weight` of `attentivemix`, and `num_classes`,
+            `label_smoothing`, `per_sample` and `generator`, as of every `MixTransform`.
     """
 
     function = attentivemix
@@ -192,9 +201,7 @@ class AttentiveMix(MixTransform):
         _check_cells(options.get("k", 1))
         self.look = find_helper(helper, helper, layer)
 
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def mix(self, x: Tensor, y: Tensor, keywords: dict[str, Any]) -> Mixed:
         check_batch(x, y)
         assert self.look.network is not None
-        attention = self.look.attention(self.look.network, x)
-        mixed = attentivemix(x, y, attention=attention, generator=self.generator, **self.options)
-        return mixed.x, mixed.target.soft(self.num_classes, self.label_smoothing)
+        return super().mix(x, y, {**keywords, "attention": self.look.attention(self.look.network, x)})

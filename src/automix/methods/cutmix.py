@@ -13,6 +13,7 @@ from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
@@ -29,6 +30,9 @@ def cutmix(
     index: Tensor | None = None,
     center: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Paste a box of its partner into each image (Yun et al., 2019).
@@ -43,6 +47,10 @@ def cutmix(
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         center: Pixel (row, column) of the box's center, ``(2,)``, or ``(N, 2)`` for one per sample; drawn if not given.
         per_sample: Draw `lam` and the box for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -58,7 +66,8 @@ def cutmix(
     check_shape("center", center, (2,), (len(x), 2))
     mask = box_mask(center.to(x.device), (1 - lam).sqrt(), (height, width)).to(at_least_float32(x).dtype)
     true_lam = mask.mean(dim=(1, 2, 3)).reshape(lam.shape if center.ndim == 1 else (len(mask),))
-    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], true_lam), full_mask(mask, x))
+    mixed = Mixed(blend(x, index, mask), MixedTarget(y, y[index], true_lam), full_mask(mask, x), index)
+    return label_by_objects(mixed, objects, objects_rule, objects_weight)
 
 
 def box_mask(center: Tensor, ratio: Tensor, size: tuple[int, int]) -> Tensor:
@@ -97,6 +106,8 @@ class CutMix(MixTransform):
         per_sample: Draw `lam` for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
         center: Pixel (row, column) of the box's center, ``(2,)`` or ``(N, 2)``; drawn if not given.
+        objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
+        objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.
     """
 
     function = cutmix

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
@@ -37,6 +38,9 @@ def fmix(
     index: Tensor | None = None,
     noise: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Combine each image with its partner by a mask of smooth random shapes (Harris et al., 2020).
@@ -50,6 +54,10 @@ def fmix(
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         noise: Height maps ``(N, H, W)`` to cut at their lam quantile; drawn if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -66,7 +74,8 @@ def fmix(
     pixels = size[1] * size[2]
     count = (lam * pixels).round()
     mask = highest(noise, count).unsqueeze(1).to(at_least_float32(x).dtype)
-    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], count / pixels), mask)
+    mixed = Mixed(blend(x, index, mask), MixedTarget(y, y[index], count / pixels), mask, index)
+    return label_by_objects(mixed, objects, objects_rule, objects_weight)
 
 
 def fourier_noise(x: Tensor, decay: float, generator: torch.Generator | None = None) -> Tensor:
@@ -125,6 +134,8 @@ class FMix(MixTransform):
         generator: Source of randomness; torch's default generator if not given.
         decay: Exponent of the frequency, >= 0; a larger one gives larger shapes. 3 if not given.
         noise: Height maps ``(N, H, W)``; drawn if not given.
+        objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
+        objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.
     """
 
     function = fmix

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
@@ -34,6 +35,9 @@ def gridmix(
     index: Tensor | None = None,
     order: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Fill each cell of a grid from an image or its partner (Baek et al., 2021).
@@ -47,6 +51,10 @@ def gridmix(
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         order: Numbers ``(N, grid, grid)``: each image keeps the cells with the smallest ones. Drawn if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -60,7 +68,8 @@ def gridmix(
     index = draw_index(x, index=index, generator=generator)
     order = draw_uniform(x, (len(x), grid, grid), generator) if order is None else order.to(x.device)
     mask = spread(first_cells(order, lam), x.shape[-2], x.shape[-1]).unsqueeze(1).to(at_least_float32(x).dtype)
-    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3))), mask)
+    mixed = Mixed(blend(x, index, mask), MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3))), mask, index)
+    return label_by_objects(mixed, objects, objects_rule, objects_weight)
 
 
 def first_cells(order: Tensor, lam: Tensor) -> Tensor:
@@ -110,6 +119,8 @@ class GridMix(MixTransform):
         generator: Source of randomness; torch's default generator if not given.
         grid: Cells per side, >= 1; 4 if not given.
         order: Numbers ``(N, grid, grid)`` that rank the cells; drawn if not given.
+        objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
+        objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.
     """
 
     function = gridmix

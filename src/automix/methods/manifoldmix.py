@@ -55,7 +55,7 @@ def manifoldmix(
     index = draw_index(x, index=index, generator=generator)
     mask = lam.reshape(-1, *[1] * (x.ndim - 1))
     shown = full_mask(mask, x) if x.ndim == 4 else mask.expand(len(x), *mask.shape[1:])
-    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), shown)
+    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), shown, index)
 
 
 def check_hidden(x: Tensor, y: Tensor) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from automix.core.blend import as_map, blend, full_mask
 from automix.core.draws import draw_index, draw_lam
+from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch
 from automix.core.transform import MixTransform
@@ -25,6 +26,9 @@ def mixup(
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Interpolate each image with its partner (Zhang et al., 2018).
@@ -36,6 +40,10 @@ def mixup(
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -45,7 +53,8 @@ def mixup(
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     index = draw_index(x, index=index, generator=generator)
     mask = as_map(lam)
-    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), full_mask(mask, x))
+    mixed = Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), full_mask(mask, x), index)
+    return label_by_objects(mixed, objects, objects_rule, objects_weight)
 
 
 class Mixup(MixTransform):
@@ -59,6 +68,8 @@ class Mixup(MixTransform):
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
+        objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
+        objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.
     """
 
     function = mixup

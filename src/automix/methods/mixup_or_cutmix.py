@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from automix.core.draws import draw_uniform
+from automix.core.objects import ObjectsRule
 from automix.core.target import Mixed
 from automix.core.transform import MixTransform
 from automix.core.validation import check_alpha, check_range
@@ -29,6 +30,9 @@ def mixup_or_cutmix(
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Mix a batch by CutMix with probability `switch`, else by Mixup (Touvron et al., 2021).
@@ -44,6 +48,10 @@ def mixup_or_cutmix(
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -53,7 +61,18 @@ def mixup_or_cutmix(
     # On the CPU wherever x is: a branch on a number of another device would force a synchronization.
     coin = draw_uniform(torch.empty(0), (), generator)
     mix, alpha = (cutmix, cutmix_alpha) if coin < switch else (mixup, mixup_alpha)
-    return mix(x, y, alpha, lam=lam, index=index, per_sample=per_sample, generator=generator)
+    return mix(
+        x,
+        y,
+        alpha,
+        lam=lam,
+        index=index,
+        per_sample=per_sample,
+        objects=objects,
+        objects_rule=objects_rule,
+        objects_weight=objects_weight,
+        generator=generator,
+    )
 
 
 def _check_options(mixup_alpha: float, cutmix_alpha: float, switch: float) -> None:
@@ -72,7 +91,8 @@ class MixupOrCutMix(MixTransform):
         mixup_alpha: ``lam ~ Beta(alpha, alpha)`` of Mixup.
         cutmix_alpha: ``lam ~ Beta(alpha, alpha)`` of CutMix.
         switch: Probability of CutMix, in [0, 1].
-        **options: `num_classes`, `label_smoothing`, `per_sample` and `generator`, as of every `MixTransform`.
+        **options: `objects_rule` and `objects_weight` of `mixup_or_cutmix`, and `num_classes`, `label_smoothing`,
+            `per_sample` and `generator`, as of every `MixTransform`.
     """
 
     function = mixup_or_cutmix

@@ -86,7 +86,7 @@ def patchup(
     true_lam = mask.mean(dim=(1, 2, 3))
     if len(mask) == 1:
         true_lam, mask = true_lam.reshape(lam.shape), mask.expand(x.shape)
-    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], true_lam), mask)
+    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], true_lam), mask, index)
 
 
 def block_mask(noise: Tensor, gamma: Tensor, block: int) -> Tensor:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.objects import ObjectsRule, check_objects_rule, label_by_objects, object_masks
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_range, check_whole
@@ -58,6 +59,9 @@ def puzzlemix(
     index: Tensor | None = None,
     grid: int | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Keep the salient blocks of each image and of its partner (Kim et al., 2020).
@@ -80,6 +84,10 @@ def puzzlemix(
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         grid: Blocks per side; drawn if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -93,17 +101,23 @@ def puzzlemix(
     index = draw_index(x, index=index, generator=generator)
     grid = choose_grid(size, grid, generator)
 
+    check_objects_rule(objects_rule, objects_weight)
     blocks = find_mask(x, saliency, lam, index, grid, beta, gamma, eta, levels)
     mask = blocks_to_pixels(blocks, size).to(at_least_float32(x).dtype).unsqueeze(1)
     target = MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3)))
     if not transport:
-        return Mixed(blend(x, index, mask), target, mask)
+        mixed = Mixed(blend(x, index, mask), target, mask, index)
+        return label_by_objects(mixed, objects, objects_rule, objects_weight)
     fine = CELLS if CELLS % grid == 0 and min(size) >= 2 * CELLS else grid
     shown = blocks.repeat_interleave(fine // grid, 1).repeat_interleave(fine // grid, 2)
     parts = pool(saliency, fine)
     sources = match_blocks(torch.cat([parts, parts[index]]), torch.cat([shown > 0, shown < 1]), t_eps)
-    first, second = (move_blocks(*pair) for pair in zip((x, x[index]), sources.chunk(2), strict=True))
-    return Mixed(torch.lerp(second, first, mask.to(x.dtype)), target, mask)
+    first, second = _move_both(x, index, sources)
+    mixed = Mixed(torch.lerp(second, first, mask.to(x.dtype)), target, mask)
+    if objects is None:
+        return mixed
+    first, second = _move_both(object_masks(objects, x), index, sources)
+    return label_by_objects(mixed, first, objects_rule, objects_weight, partners=second)
 
 
 def _check_options(beta: float, gamma: float, eta: float, levels: int, t_eps: float) -> None:
@@ -337,6 +351,12 @@ def move_blocks(x: Tensor, sources: Tensor) -> Tensor:
     pixels = origin(height, source // grid, 0) * width + origin(width, source % grid, 1)
     moved = x.flatten(2).gather(2, pixels.flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1))
     return torch.empty_like(x).copy_(moved.view(x.shape))  # in the memory format of x
+
+
+def _move_both(x: Tensor, index: Tensor, sources: Tensor) -> tuple[Tensor, Tensor]:
+    """The images and their partners with their blocks moved; `sources` (2N, g, g) has those of the images first."""
+    of_first, of_second = sources.chunk(2)
+    return move_blocks(x, of_first), move_blocks(x[index], of_second)
 
 
 def create_task(model: nn.Module, **options: Any) -> Task:

@@ -20,6 +20,7 @@ from torch import Tensor
 from automix.core.blend import at_least_float32, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
+from automix.core.objects import ObjectsRule, check_objects_rule, label_by_objects, object_masks
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
@@ -38,11 +39,14 @@ def resizemix(
     index: Tensor | None = None,
     corner: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Paste the whole of its partner, made smaller, into each image (Qin et al., 2020).
 
-    The label follows the area that was really pasted.
+    The label follows the area that was really pasted. Of its partner's object, made smaller too, the whole is visible.
 
     Args:
         x: Images, ``(N, C, H, W)``.
@@ -54,6 +58,10 @@ def resizemix(
         corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``, moved inside where
             the image would stick out; drawn if not given.
         per_sample: Draw `tau` and the corner for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -61,6 +69,7 @@ def resizemix(
     """
     check_batch(x, y)
     _check_options(alpha, scope)
+    check_objects_rule(objects_rule, objects_weight)
     tau = _draw_tau(x, alpha, scope, lam, per_sample, generator)
     index = draw_index(x, index=index, generator=generator)
     size = torch.tensor(x.shape[-2:], device=x.device)
@@ -72,12 +81,19 @@ def resizemix(
 
     inside, resize = zip(*(_along(axis, corner, pasted, x) for axis in (0, 1)), strict=True)
     partner = at_least_float32(x[index])
-    with torch.autocast(x.device.type, enabled=False):  # pixels, not features: they keep their precision
-        smaller = resize[0] @ partner @ resize[1].mT
+
+    def shrink(images: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):  # pixels, not features: they keep their precision
+            return resize[0] @ images @ resize[1].mT
+
     mask = 1 - (inside[0][:, :, None] & inside[1][:, None, :]).unsqueeze(1).to(partner.dtype)
     true_lam = mask.mean(dim=(1, 2, 3)).reshape(corner.shape[:-1])
-    mixed = torch.lerp(x, smaller.to(x.dtype), 1 - mask.to(x.dtype))
-    return Mixed(mixed, MixedTarget(y, y[index], true_lam), full_mask(mask, x))
+    images = torch.lerp(x, shrink(partner).to(x.dtype), 1 - mask.to(x.dtype))
+    mixed = Mixed(images, MixedTarget(y, y[index], true_lam), full_mask(mask, x))
+    if objects is None:
+        return mixed
+    objects = object_masks(objects, x).to(partner.dtype)
+    return label_by_objects(mixed, objects, objects_rule, objects_weight, partners=shrink(objects[index]) * (1 - mask))
 
 
 def _draw_tau(
@@ -148,6 +164,8 @@ class ResizeMix(MixTransform):
         alpha: ``lam ~ Beta(alpha, alpha)``.
         scope: Smallest and largest `tau`, in [0, 1]; (0.1, 0.8) if not given.
         corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``; drawn if not given.
+        objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
+        objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.
     """
 
     function = resizemix

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam
+from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
@@ -39,6 +40,9 @@ def saliencymix(
     index: Tensor | None = None,
     saliency: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Paste a box around its partner's most salient pixel into each image (Uddin et al., 2021).
@@ -53,6 +57,10 @@ def saliencymix(
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         saliency: Saliency of each pixel of `x`, ``(N, H, W)``; the spectral residual if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -67,7 +75,8 @@ def saliencymix(
     saliency = spectral_residual(x) if saliency is None else saliency.to(x.device)
     center = most_salient(saliency)[index]
     mask = box_mask(center, (1 - lam).sqrt(), size).to(at_least_float32(x).dtype)
-    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3))), mask)
+    mixed = Mixed(blend(x, index, mask), MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3))), mask, index)
+    return label_by_objects(mixed, objects, objects_rule, objects_weight)
 
 
 def most_salient(saliency: Tensor) -> Tensor:
@@ -139,6 +148,8 @@ class SaliencyMix(MixTransform):
         per_sample: Draw `lam` for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
         saliency: Saliency of each pixel, ``(N, H, W)``; the spectral residual if not given.
+        objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
+        objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.
     """
 
     function = saliencymix

@@ -18,6 +18,7 @@ from torch import Tensor
 from automix.core.blend import at_least_float32, blend, full_mask
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
+from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
@@ -39,6 +40,9 @@ def smoothmix(
     index: Tensor | None = None,
     center: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Blend each image with its partner by a soft round patch (Lee et al., 2020).
@@ -54,6 +58,10 @@ def smoothmix(
         center: Pixel (row, column) of the patch's center, ``(2,)``, or ``(N, 2)`` for one per sample; drawn if not
             given.
         per_sample: Draw the patch for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -80,7 +88,8 @@ def smoothmix(
     rows, columns = (bell(distance, sigma) for distance in distances)
     mask = (1 - rows[:, :, None] * columns[:, None, :]).unsqueeze(1)
     true_lam = mask.mean(dim=(1, 2, 3)).reshape(shape if center.ndim == 1 else (len(mask),))
-    return Mixed(blend(x, index, mask), MixedTarget(y, y[index], true_lam), full_mask(mask, x))
+    mixed = Mixed(blend(x, index, mask), MixedTarget(y, y[index], true_lam), full_mask(mask, x), index)
+    return label_by_objects(mixed, objects, objects_rule, objects_weight)
 
 
 def bell(distance: Tensor, sigma: Tensor) -> Tensor:
@@ -150,6 +159,8 @@ class SmoothMix(MixTransform):
         alpha: ``lam ~ Beta(alpha, alpha)``.
         scope: Smallest and largest sigma, > 0, in shares of the image's sides; (0.25, 0.5) if not given.
         center: Pixel (row, column) of the patch's center, ``(2,)`` or ``(N, 2)``; drawn if not given.
+        objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
+        objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.
     """
 
     function = smoothmix

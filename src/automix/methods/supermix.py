@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_dirichlet, draw_index, draw_lam
 from automix.core.errors import AutomixError
+from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget, is_multi_label
 from automix.core.tensor_checks import check_batch
 from automix.core.transform import MixTransform
@@ -55,6 +56,9 @@ def supermix(
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
     per_sample: bool = False,
+    objects: Tensor | None = None,
+    objects_rule: ObjectsRule = "absolute",
+    objects_weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Mixed:
     """Optimize masks until a network recognizes every image in the mixture (Dabouei et al., 2021).
@@ -71,6 +75,10 @@ def supermix(
         lam: Weight of the first image, a number or ``(N,)``; drawn if not given.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         per_sample: Draw the weights for every sample instead of once for the batch.
+        objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
+            the visible objects; see `label_by_objects`.
+        objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
+        objects_weight: Weight of the objects in the label, in [0, 1]; the plain area has the rest.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
@@ -96,13 +104,14 @@ def supermix(
     masks = torch.where(certain.any(dim=1, keepdim=True), certain.to(masks.dtype), masks)
     shares = masks.mean(dim=(2, 3))
     if k == 2:
-        return Mixed(blend(x, index, masks[:, :1]), MixedTarget(y, y[index], shares[:, 0]), masks[:, :1])
+        pair = Mixed(blend(x, index, masks[:, :1]), MixedTarget(y, y[index], shares[:, 0]), masks[:, :1], index)
+        return label_by_objects(pair, objects, objects_rule, objects_weight)
     mixed = (masks.unsqueeze(2).to(x.dtype) * images).sum(dim=1)
     mixed = torch.empty_like(x).copy_(mixed)  # in the memory format of x
     known = label_rows(y, count_labels(y, answers.shape[1]))
     rows = torch.stack([share.unsqueeze(1) * known[of] for share, of in zip(shares.T, members, strict=True)]).sum(dim=0)
     target = MixedTarget(rows, rows, shares[:, 0], multi_label=is_multi_label(y))
-    return Mixed(mixed, target, masks[:, :1])
+    return label_by_objects(Mixed(mixed, target, masks[:, :1]), objects, objects_rule, objects_weight)
 
 
 def _check_options(k: int, steps: int, sigma: float, sparsity: float) -> None:
@@ -229,6 +238,8 @@ class SuperMix(MixTransform):
         steps: Number of optimization steps, >= 1.
         sigma: Standard deviation of the Gaussian that smooths the gradient, >= 0, in pixels of a 32 px image.
         sparsity: Weight of the term that makes masks binary, >= 0.
+        objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
+        objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.
     """
 
     function = supermix

@@ -79,7 +79,7 @@ def attended(mixed: Mixed, attention: Tensor) -> Mixed:
     mask = F.interpolate(mixed.mask.to(attention.dtype), size=attention.shape[-2:], mode="nearest").squeeze(1)
     share = (attention * mask).sum(dim=(1, 2)) / attention.sum(dim=(1, 2))
     target = MixedTarget(mixed.target.y_a, mixed.target.y_b, (mixed.target.lam + share.to(mixed.target.lam)) / 2)
-    return Mixed(mixed.x, target, mixed.mask)
+    return Mixed(mixed.x, target, mixed.mask, mixed.index)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""Networks: building them by name, pretrained weights, reading a layer on the way, and the momentum teacher.
+"""Networks: building them by name, pretrained weights, reading a layer on the way, class activation maps, and the momentum teacher.
 
 Nothing here knows about mixing.
 """
 
+from automix.networks.cam import CamReader, NoCamError, find_cam
 from automix.networks.create import create_model
 from automix.networks.feature_tap import FeatureTap, count_classes, find_tap, stage_modules
 from automix.networks.freeze import freeze_stages, rest_batch_norms
@@ -14,8 +15,10 @@ from automix.networks.weights import LoadReport, Pretrained, available_offline, 
 from automix.networks.wide_resnet import WideResNet
 
 __all__ = [
+    "CamReader",
     "FeatureTap",
     "LoadReport",
+    "NoCamError",
     "Pretrained",
     "WideResNet",
     "available_offline",
@@ -23,6 +26,7 @@ __all__ = [
     "count_classes",
     "create_model",
     "eval_mode",
+    "find_cam",
     "find_head",
     "find_pretrained",
     "find_tap",

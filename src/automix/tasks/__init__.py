@@ -7,5 +7,6 @@ from automix.tasks.early_backward import backward_early
 from automix.tasks.hidden_task import HiddenTask
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import StepOutput, Task
+from automix.tasks.teacher_objects import TeacherObjects
 
-__all__ = ["HiddenTask", "MixTask", "StepOutput", "Task", "backward_early"]
+__all__ = ["HiddenTask", "MixTask", "StepOutput", "Task", "TeacherObjects", "backward_early"]

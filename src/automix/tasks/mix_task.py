@@ -9,9 +9,12 @@ from torch import Tensor, nn
 
 from automix.core.criteria import Criterion
 from automix.core.errors import AutomixError
+from automix.core.objects import check_objects_rule, check_takes_objects
 from automix.core.target import Mixed, MixedTarget
+from automix.core.type_checks import check_type
 from automix.core.validation import check_options
 from automix.tasks.task import StepOutput, Task
+from automix.tasks.teacher_objects import ObjectsSource, TeacherObjects
 
 TEACHER_MOMENTUM = 0.999  # the paper's
 
@@ -32,10 +35,13 @@ class MixTask(Task):
         seed: Seed of all draws.
         total_steps: Number of optimizer steps of the whole training; if given, `update` needs no `progress`.
         low_memory: Back-propagate each loss term as soon as it is computed; see `Task`.
+        objects: "teacher" labels by visible object (`automix.core.objects`): the object of an image is the class
+            activation map of its own label, from the teacher with ``ema=True``, else from the student in eval mode.
+            Options `objects_rule` and `objects_weight` go with it. Costs one more forward pass, without gradients.
         **options: Options of `mix`.
     """
 
-    image_functions = ("look",)
+    image_functions = ("look", "teacher_objects")
 
     def __init__(
         self,
@@ -51,6 +57,7 @@ class MixTask(Task):
         seed: int = 0,
         total_steps: int | None = None,
         low_memory: bool = False,
+        objects: ObjectsSource | None = None,
         **options: Any,
     ) -> None:
         if momentum is not None and not ema:
@@ -68,6 +75,13 @@ class MixTask(Task):
             low_memory=low_memory,
         )
         check_options(mix, options)
+        check_type("objects", objects, ObjectsSource | None)
+        if objects is not None:
+            check_takes_objects(mix)
+            check_objects_rule(options.get("objects_rule", "absolute"), options.get("objects_weight", 1.0))
+        elif idle := [name for name in ("objects_rule", "objects_weight") if name in options]:
+            raise AutomixError(f"{idle[0]} has no effect without objects='teacher'")
+        self.teacher_objects = None if objects is None else TeacherObjects()
         self.mixer = mix
         self.look = look
         self.options = options
@@ -101,4 +115,6 @@ class MixTask(Task):
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
     ) -> Mixed:
         keywords = {} if self.look is None else self.look(self, x, y)
+        if self.teacher_objects is not None:
+            keywords = {**keywords, "objects": self.teacher_objects(self.classifier, x, y)}
         return self.mixer(x, y, lam=lam, index=index, generator=generator, **keywords, **self.options)

@@ -144,4 +144,3 @@ def _is_small(values: dict[str, Any]) -> bool:
     known = DATASETS.get(values["data"])
     size = values.get("train_size") or (known and known.image_size)
     return bool(size) and size <= SMALL_IMAGE
-

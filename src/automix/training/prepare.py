@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 from automix.core.errors import AutomixError
 from automix.data import DATASETS, Progress, check_data, write_skipped
 from automix.networks.weights import find_pretrained
-from automix.networks.weights import find_pretrained
 from automix.runs.config import MAY_CHANGE, RESOLVED, TrainConfig, read_config
 from automix.runs.folder import RunFolder
 from automix.tasks.task import Task

@@ -7,7 +7,9 @@ from pydantic import Field
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
+from automix.core.objects import ObjectsRule
 from automix.core.validation import unknown_name
+from automix.tasks.teacher_objects import ObjectsSource
 
 Preset = Literal["tuned", "fast", "paper"]
 AuxLoss = Literal["mixup-ramp", "joined", "clean", "mixup", "none"]
@@ -20,6 +22,7 @@ PRESETS: tuple[Preset, ...] = get_args(Preset)
 Share = Annotated[float, Field(ge=0, le=1)]
 
 _LAMBDA_LOSS = ("gamma", "epsilon")  # used by l_lambda alone
+_OF_OBJECTS = ("objects_rule", "objects_weight")  # used with objects alone
 
 
 @config_dataclass
@@ -47,6 +50,15 @@ class AutoMixSettings:
     """Pairs with ``min(lam, 1 - lam) <= lam_margin`` are mixed as by Mixup: there is next to nothing to select."""
     per_sample: bool = False
     """Draw a `lam` for every sample instead of one for the batch."""
+    objects: ObjectsSource | None = None
+    """"teacher": the label of the student's mixed samples follows the visible objects, the class activation maps of the
+    teacher for the images' own labels (`automix.core.objects`). The Mix Block still learns with `lam`: a label that
+    follows the mask would let it hide an image at no cost. Costs a forward pass of the teacher. Not with
+    ``momentum=None``, where one loss trains both."""
+    objects_rule: ObjectsRule = "absolute"
+    """"absolute" compares the visible areas, "relative" the visible shares of the objects. Only with `objects`."""
+    objects_weight: Share = 1.0
+    """Weight of the objects in the label; `lam` has the rest. Only with `objects`."""
 
     block_lr: Annotated[float, Field(ge=0)] = 0.3
     """Learning rate of the Mix Block, as a multiple of the student's (0.3, paper 1)."""
@@ -103,6 +115,10 @@ class AutoMixSettings:
         settings = cls(**values)
         if settings.exact_mean and (idle := [name for name in _LAMBDA_LOSS if name in overrides]):
             raise AutomixError(f"{idle[0]} has no effect with exact_mean=True: use preset='paper' or exact_mean=False")
+        if settings.objects is None and (idle := [name for name in _OF_OBJECTS if name in overrides]):
+            raise AutomixError(f"{idle[0]} has no effect without objects='teacher'")
+        if settings.objects is not None and settings.momentum is None:
+            raise AutomixError("objects must be None with momentum=None, where one loss trains student and Mix Block")
         return settings
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,8 +127,8 @@ class AutoMixSettings:
         Returns:
             Values by name; ``from_preset("tuned", **values)`` gives the same settings.
         """
-        values = dataclasses.asdict(self)
-        return {name: value for name, value in values.items() if not (self.exact_mean and name in _LAMBDA_LOSS)}
+        idle = (_LAMBDA_LOSS if self.exact_mean else ()) + (("objects", *_OF_OBJECTS) if self.objects is None else ())
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in idle}
 
     def block_options(self) -> dict[str, Any]:
         """Return the fields that are options of `MixBlock`.

@@ -31,6 +31,7 @@ from automix.core.criteria import Criterion
 from automix.core.distributed import is_distributed
 from automix.core.draws import draw_cycle, draw_index, draw_lam, step_generator
 from automix.core.errors import AutomixError
+from automix.core.objects import label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_whole
@@ -42,6 +43,7 @@ from automix.methods.mixup import mixup
 from automix.networks.feature_tap import count_classes, find_tap
 from automix.networks.modes import eval_mode
 from automix.tasks.task import LossTerms, StepOutput, Task, batch_norm_hint
+from automix.tasks.teacher_objects import TeacherObjects
 
 LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: images as good as clean
 CHECKED_STEP = 20  # by then the Mix Block must have moved
@@ -86,7 +88,7 @@ class AutoMix(Task):
     """
 
     learns_to_mix = True
-    image_functions = ("tap",)
+    image_functions = ("tap", "teacher_objects")
 
     def __init__(
         self,
@@ -127,6 +129,7 @@ class AutoMix(Task):
         self.mix_block = mix_block
         self.preset = preset
         self.settings = settings
+        self.teacher_objects = None if settings.objects is None else TeacherObjects()
         self._resting_block: list[Tensor] | None = None
         self._first_weight: Tensor | None = None
 
@@ -152,7 +155,8 @@ class AutoMix(Task):
         with torch.no_grad():
             z = self.tap(self.teacher, x[: len(q.index)])
             mixed_q = self._mix(x, y, z, q, generator)
-        answers, terms = self._classification_terms(x, y, mixed_q, generator)
+            labeled_q = self._label_by_objects(mixed_q, x, y)
+        answers, terms = self._classification_terms(x, y, labeled_q, generator)
         if self._trained_block():
             terms.append(partial(self.generation_losses, x, y, z, k, generator))
         losses = self.compute_terms(*terms)
@@ -297,7 +301,19 @@ class AutoMix(Task):
         flat = torch.minimum(lam, 1 - lam) <= self.settings.lam_margin
         # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
         mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
-        return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask)
+        return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask, index)
+
+    def _label_by_objects(self, mixed: Mixed, x: Tensor, classes: Tensor) -> Mixed:
+        """The student's samples with labels by visible object; as they are without `objects`.
+
+        Samples of the Mix Block's own loss keep lam. With a label that follows the mask, hiding one of the two images
+        would cost nothing: the easiest sample shows one object alone and is labeled so.
+        """
+        if self.teacher_objects is None:
+            return mixed
+        x, classes = (part[: len(mixed.x)] for part in (x, classes))
+        objects = self.teacher_objects(self.classifier, x, classes)
+        return label_by_objects(mixed, objects, self.settings.objects_rule, self.settings.objects_weight)
 
     def draw(self, x: Tensor, generator: torch.Generator, *, distinct: bool = False) -> Pairs:
         """Draw lam and partners for the images that the Mix Block mixes.
@@ -372,7 +388,8 @@ class AutoMix(Task):
         pairs = Pairs(lam, draw_index(x, index=index, generator=generator))
         with eval_mode(self.classifier):
             z = self.tap(self.classifier, x)
-        return self._mix(x, y, z, pairs, generator, classes)
+        mixed = self._mix(x, y, z, pairs, generator, classes)
+        return self._label_by_objects(mixed, x, y if classes is None else classes)
 
     # --- what a training script asks for
 
