@@ -177,12 +177,12 @@ def test_minutes_choose_epochs_and_refuse_what_contradicts_them(photos: Path, mo
     fitted = fit_into(config, 0.05)
     assert fitted.settings.epochs >= 1
     assert fit_into(config, 1.0).settings.epochs > fitted.settings.epochs
-    with pytest.raises(AutomixError, match="^epochs and minutes"):
+    with pytest.raises(AutomixError, match=r"^epochs and minutes"):
         fit_into(config, 1.0, fixed=("epochs",))
-    with pytest.raises(AutomixError, match="^minutes must be"):
+    with pytest.raises(AutomixError, match=r"^minutes must be"):
         fit_into(config, 0.0)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(AutomixError, match="^minutes .* single process"):
+    with pytest.raises(AutomixError, match=r"^minutes .* single process"):
         fit_into(config, 1.0)
 
 

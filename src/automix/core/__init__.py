@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from automix.core.files import write_atomically, write_text
     from automix.core.normalization import IMAGENET, Normalization, denormalize, normalize
     from automix.core.objects import ObjectsRule, boxes_to_masks, label_by_objects, object_masks, visible_lam
-    from automix.core.target import Mixed, MixedTarget, as_int64, is_multi_label
+    from automix.core.target import Mixed, MixedTarget, as_int64, is_multi_label, join_mixed
     from automix.core.tensor_checks import as_lam, check_batch, check_classes, check_index, check_shape
     from automix.core.tensor_files import DamagedError, read_tensors, write_tensors
     from automix.core.transform import MixTransform
@@ -96,6 +96,7 @@ __all__ = [
     "full_mask",
     "is_distributed",
     "is_multi_label",
+    "join_mixed",
     "label_by_objects",
     "mask_spread",
     "mixed_loss",

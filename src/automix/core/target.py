@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from automix.core.blend import at_least_float32
+from automix.core.blend import at_least_float32, full_mask
 from automix.core.errors import AutomixError
 from automix.core.tensor_checks import check_classes
 from automix.core.validation import check_range, check_smoothing
@@ -190,6 +190,39 @@ class Mixed:
     target: MixedTarget
     mask: Tensor
     index: Tensor | None = None
+
+    @classmethod
+    def clean(cls, x: Tensor, y: Tensor) -> "Mixed":
+        """Make the batch of images that are not mixed.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels.
+
+        Returns:
+            The batch, with a mask of ones.
+        """
+        return cls(x, MixedTarget.clean(y), full_mask(at_least_float32(x).new_ones(1, 1, 1, 1), x))
+
+
+def join_mixed(first: Mixed, second: Mixed) -> Mixed:
+    """Join two mixed batches into one, for a single pass of a network.
+
+    Args:
+        first: A mixed batch.
+        second: Another one, with images of the same size.
+
+    Returns:
+        The samples of both, one `lam` each.
+    """
+    a, b = first.target, second.target
+    lam = torch.cat([one.target.lam.expand(len(one.x)).to(a.lam) for one in (first, second)])
+    ys = [(a.y_a, b.y_a), (a.y_b, b.y_b)]
+    classes = next((y.shape[1] for pair in ys for y in pair if y.ndim == 2), 0)
+    y_a, y_b = (torch.cat(pair if pair[0].ndim == pair[1].ndim else [_rows(y, classes) for y in pair]) for pair in ys)
+    multi_label = a.multi_label or b.multi_label or (is_multi_label(a.y_a) and y_a.is_floating_point())
+    mask = torch.cat([one.mask.expand(-1, 1, *first.x.shape[-2:]) for one in (first, second)])
+    return Mixed(torch.cat([first.x, second.x]), MixedTarget(y_a, y_b, lam, multi_label), mask)
 
 
 def is_multi_label(y: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Networks: building them by name, pretrained weights, reading a layer on the way, class activation maps, and the momentum teacher.
+"""Networks: building them, pretrained weights, reading a layer, class activation maps, the momentum teacher.
 
 Nothing here knows about mixing.
 """

@@ -31,11 +31,8 @@ MAY_CHANGE = ("out", "data", "data_root", "workers", "device", "checkpoint_minut
 The data may lie elsewhere, as long as it has the same classes and as many images.
 """
 
-TRIALS_DIFFER_IN = {"seed", *MAY_CHANGE} - {
-    "data",
-    "eval_every",
-    "eval_last",
-}  # the last two decide how many epochs the median has
+# eval_every and eval_last decide how many epochs the median has
+TRIALS_DIFFER_IN = {"seed", *MAY_CHANGE} - {"data", "eval_every", "eval_last"}
 """Settings in which runs may differ and still be trials of one configuration."""
 
 RESOLVED = "method_settings"

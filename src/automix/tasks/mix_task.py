@@ -1,5 +1,6 @@
 """The task of every method that mixes images before the network sees them."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,9 +11,9 @@ from torch import Tensor, nn
 from automix.core.criteria import Criterion
 from automix.core.errors import AutomixError
 from automix.core.objects import check_objects_rule, check_takes_objects
-from automix.core.target import Mixed, MixedTarget
+from automix.core.target import Mixed, MixedTarget, join_mixed
 from automix.core.type_checks import check_type
-from automix.core.validation import check_options
+from automix.core.validation import check_options, check_range
 from automix.tasks.task import StepOutput, Task
 from automix.tasks.teacher_objects import ObjectsSource, TeacherObjects
 
@@ -31,6 +32,7 @@ class MixTask(Task):
         momentum: Momentum of that teacher; 0.999 if not given. Only with ``ema=True``.
         one_hot_loss: Add the loss on the clean images (the paper's +CE).
         mix_until: Mix until this part of the training, in [0, 1]; the rest is plain training.
+        mix_share: Share of each batch that is mixed, in (0, 1]; the other images stay clean, in the same pass.
         criterion: ``criterion(logits, target)``; chosen by the labels if not given.
         seed: Seed of all draws.
         total_steps: Number of optimizer steps of the whole training; if given, `update` needs no `progress`.
@@ -53,6 +55,7 @@ class MixTask(Task):
         momentum: float | None = None,
         one_hot_loss: bool = False,
         mix_until: float = 1.0,
+        mix_share: float = 1.0,
         criterion: Criterion | None = None,
         seed: int = 0,
         total_steps: int | None = None,
@@ -75,6 +78,10 @@ class MixTask(Task):
             low_memory=low_memory,
         )
         check_options(mix, options)
+        check_range("mix_share", mix_share, 0, 1, bounds="(]")
+        if mix_share < 1 and type(self).training_step is not MixTask.training_step:
+            raise AutomixError(f"mix_share must be 1 for methods that do not mix images alone, got {mix_share}")
+        self.mix_share = mix_share
         check_type("objects", objects, ObjectsSource | None)
         if objects is not None:
             check_takes_objects(mix)
@@ -87,7 +94,10 @@ class MixTask(Task):
         self.options = options
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
-        mixed = self.make_mixed(x, y, lam=None, index=None, generator=generator)
+        count = math.ceil(self.mix_share * len(x))
+        mixed = self.make_mixed(x[:count], y[:count], lam=None, index=None, generator=generator)
+        if count < len(x):
+            mixed = join_mixed(mixed, Mixed.clean(x[count:], y[count:]))
         return self.student_step(x, y, lambda: (self.run_student(mixed.x), mixed.target))
 
     def student_step(self, x: Tensor, y: Tensor, run_mixed: Callable[[], tuple[Tensor, MixedTarget]]) -> StepOutput:

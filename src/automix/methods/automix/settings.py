@@ -1,4 +1,4 @@
-"""AutoMix's settings and its presets: "tuned" (the default), "fast" and "paper"."""
+"""AutoMix's settings and its presets: "tuned" (the default), "fast", "finetune" and "paper"."""
 
 import dataclasses
 from typing import Annotated, Any, Literal, get_args
@@ -11,7 +11,7 @@ from automix.core.objects import ObjectsRule
 from automix.core.validation import unknown_name
 from automix.tasks.teacher_objects import ObjectsSource
 
-Preset = Literal["tuned", "fast", "paper"]
+Preset = Literal["tuned", "fast", "finetune", "paper"]
 AuxLoss = Literal["mixup-ramp", "joined", "clean", "mixup", "none"]
 Upsampling = Literal["bilinear", "nearest"]
 Init = Literal["torch", "reference"]
@@ -30,7 +30,8 @@ class AutoMixSettings:
     """Everything that decides how AutoMix trains. The defaults are the preset "tuned".
 
     `from_preset` builds the others. Where two values are named below, the first is that of "tuned" and the second the
-    paper's; "fast" is "tuned" with ``aux_loss="joined"`` and ``block_share=0.15``.
+    paper's. "fast" is "tuned" with ``aux_loss="joined"`` and ``block_share=0.15``. "finetune", for pretrained networks,
+    is "tuned" with ``aux_loss="none"``, ``mix_share=0.5`` and ``mix_until=1``.
     """
 
     alpha: Annotated[float, Field(gt=0)] = 2.0
@@ -43,6 +44,9 @@ class AutoMixSettings:
     (l_CE). "mixup": the images mixed by Mixup with the same alpha. "mixup-ramp": by Mixup with an alpha that follows
     the progress from 0, so that the images are clean at first. "joined": as "mixup-ramp", in one forward pass with the
     Mix Block's samples, which are made of a `block_share` of the batch only. "none": nothing."""
+    mix_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of each batch that the Mix Block mixes for the student. The other images stay clean, in the same forward
+    pass. Not with ``aux_loss="joined"``, where `block_share` decides."""
     mix_until: Share = 0.7
     """Mix until this part of the training; the rest is plain training on clean images, and the Mix Block rests
     (0.7, paper 1)."""
@@ -97,7 +101,7 @@ class AutoMixSettings:
         """Take a preset and change some of its fields.
 
         Args:
-            preset: "tuned", "fast" or "paper".
+            preset: "tuned", "fast", "finetune" or "paper".
             **overrides: Fields with other values.
 
         Returns:
@@ -113,6 +117,8 @@ class AutoMixSettings:
         if values.get("attention") is False:
             values.setdefault("upsampling", "nearest")  # a random cell is in or out: there is nothing to interpolate
         settings = cls(**values)
+        if settings.aux_loss == "joined" and settings.mix_share < 1:
+            raise AutomixError(f"mix_share must be 1 with aux_loss='joined', got {settings.mix_share}")
         if settings.exact_mean and (idle := [name for name in _LAMBDA_LOSS if name in overrides]):
             raise AutomixError(f"{idle[0]} has no effect with exact_mean=True: use preset='paper' or exact_mean=False")
         if settings.objects is None and (idle := [name for name in _OF_OBJECTS if name in overrides]):
@@ -158,6 +164,7 @@ DECIDED_BY_BLOCK = (*BLOCK_FIELDS, "class_vectors")
 _CHANGED: dict[str, dict[str, Any]] = {
     "tuned": {},
     "fast": {"aux_loss": "joined", "block_share": 0.15},
+    "finetune": {"aux_loss": "none", "mix_share": 0.5, "mix_until": 1.0},
     "paper": {
         "aux_loss": "clean",
         "mix_until": 1.0,

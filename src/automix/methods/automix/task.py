@@ -32,7 +32,7 @@ from automix.core.distributed import is_distributed
 from automix.core.draws import draw_cycle, draw_index, draw_lam, step_generator
 from automix.core.errors import AutomixError
 from automix.core.objects import label_by_objects
-from automix.core.target import Mixed, MixedTarget
+from automix.core.target import Mixed, MixedTarget, join_mixed
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_whole
 from automix.methods.automix.block_file import load_mix_block
@@ -69,13 +69,14 @@ class AutoMix(Task):
     """Train a network with AutoMix; `deploy` returns the teacher.
 
     ``preset="tuned"`` is the form that experiments chose. ``preset="fast"`` costs about as much as plain Mixup
-    (docs/results/automix-cost.md). ``preset="paper"`` is the algorithm and the Mix Block as published. Every field of
+    (docs/results/automix-cost.md). ``preset="finetune"`` is for pretrained networks: half of each batch is mixed, the
+    other half stays clean. ``preset="paper"`` is the algorithm and the Mix Block as published. Every field of
     `AutoMixSettings` can be changed by keyword: ``AutoMix(model, preset="paper", gamma=0)``.
 
     Args:
         model: The network to train.
         layer: The stage, 1 to 4, whose feature map feeds the Mix Block, or the name of a submodule.
-        preset: "tuned", "fast" or "paper".
+        preset: "tuned", "fast", "finetune" or "paper".
         mix_block: A Mix Block that was trained before: the module, its file, or the folder of a run. It fits networks
             that start from the same weights as the one it was trained with.
         num_classes: Number of classes; found by looking at the network if not given.
@@ -141,19 +142,19 @@ class AutoMix(Task):
     # --- one training step
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
-        part = x[: math.ceil(self.settings.block_share * len(x))]
-        few = len(part) < len(x)
-        joined = self.settings.aux_loss == "joined"
-        q = self.draw(part, generator, distinct=few) if joined else self.draw(x, generator)
+        learned = x[: math.ceil(self.settings.block_share * len(x))]
+        mixed = x[: math.ceil(self.settings.mix_share * len(x))]
+        mixed = learned if self.settings.aux_loss == "joined" else mixed
+        q = self.draw(mixed, generator, distinct=len(mixed) < len(x))
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
-        k = self.draw(part, generator, distinct=few)
+        k = self.draw(learned, generator, distinct=len(learned) < len(x))
         return self._momentum_step(x, y, q, k, generator)
 
     def _momentum_step(self, x: Tensor, y: Tensor, q: Pairs, k: Pairs, generator: torch.Generator) -> StepOutput:
         assert self.teacher is not None
         with torch.no_grad():
-            z = self.tap(self.teacher, x[: len(q.index)])
+            z = self.tap(self.teacher, x[: max(len(q.index), len(k.index))])
             mixed_q = self._mix(x, y, z, q, generator)
             labeled_q = self._label_by_objects(mixed_q, x, y)
         answers, terms = self._classification_terms(x, y, labeled_q, generator)
@@ -198,13 +199,15 @@ class AutoMix(Task):
 
         def joined_term() -> dict[str, Tensor]:
             plain = self._mixup_samples(x, y, generator)
-            both = _join(mixed, plain)
+            both = join_mixed(mixed, plain)
             logits = self.run_student(both.x)
             answers.append((logits[len(mixed.x) :], plain.target))
             return {"loss_mixed": self.loss(logits, both.target)}
 
         def mixed_term() -> dict[str, Tensor]:
-            answers.append((self.run_student(mixed.x), mixed.target))
+            rest = x[len(mixed.x) :]
+            batch = join_mixed(mixed, Mixed.clean(rest, y[len(mixed.x) :])) if len(rest) else mixed
+            answers.append((self.run_student(batch.x), batch.target))
             return {"loss_mixed": self.loss(*answers[0])}
 
         def mixup_term() -> dict[str, Tensor]:
@@ -433,14 +436,6 @@ def _ready_block(block: MixBlock | Path | str, channels: int, num_classes: Any) 
     if block.num_classes is not None and block.num_classes != (known := num_classes()):
         raise AutomixError(f"mix_block must be for {known} classes, those of the network; got {block.num_classes}")
     return block
-
-
-def _join(first: Mixed, second: Mixed) -> Mixed:
-    """The two batches as one, for one pass."""
-    a, b = first.target, second.target
-    lam = torch.cat([one.target.lam.expand(len(one.x)) for one in (first, second)])
-    target = MixedTarget(torch.cat([a.y_a, b.y_a]), torch.cat([a.y_b, b.y_b]), lam, a.multi_label)
-    return Mixed(torch.cat([first.x, second.x]), target, torch.cat([first.mask, second.mask]))
 
 
 def _mask_metrics(mixed: Mixed) -> dict[str, Tensor]:

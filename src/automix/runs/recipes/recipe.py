@@ -18,7 +18,7 @@ from automix.runs.recipes.alphas import Setting, paper_alpha
 
 Optimizer = Literal["sgd", "adamw", "lamb"]
 Loss = Literal["ce", "bce"]
-Preset = Literal["tuned", "fast", "paper"]
+Preset = Literal["tuned", "fast", "finetune", "paper"]
 
 # A subclass that changes a default repeats the type, and with it the accepted range.
 Count = Annotated[int, Field(ge=1)]
@@ -77,9 +77,9 @@ class Recipe:
     warmup_epochs: Epochs = 0
     """Epochs in which the learning rate rises linearly."""
     head_lr: Positive = 1.0
-    """Learning rate of the last layer, as a multiple of that of the body; a new head on pretrained weights needs more."""
+    """Learning rate of the last layer, as a multiple of the body's."""
     layer_decay: Share = 1.0
-    """Learning rate of a layer, as a share of that of the layer above; below 1 for pretrained transformers."""
+    """Learning rate of a layer, as a share of that of the layer above it."""
     frozen_stages: Annotated[int, Field(ge=0, le=4)] = 0
     """Stages of the network, 1 to 4, that keep their first weights; for pretrained networks, 0 trains all."""
     freeze: Epochs = 0
@@ -107,7 +107,7 @@ class Recipe:
     cutmix_alpha: Positive | None = None
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
     preset: Preset = "tuned"
-    """AutoMix's preset: tuned, fast, or paper, which is the algorithm as published."""
+    """AutoMix's preset: tuned, fast, finetune, or paper, which is the algorithm as published."""
 
     def __post_init__(self) -> None:
         _ = self.augmentation  # checks the settings of images
