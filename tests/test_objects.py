@@ -294,7 +294,7 @@ def test_a_task_labels_by_the_maps_of_its_teacher() -> None:
 
 def automix_step(objects: str | None, **options: Any) -> tuple[automix.AutoMix, automix.StepOutput]:
     torch.manual_seed(0)
-    overrides = {} if objects is None else {"objects": objects}
+    overrides: dict[str, Any] = {} if objects is None else {"objects": objects}
     task = automix.AutoMix(HandWritten(), layer="body", aux_loss="none", block_share=1.0, **overrides, **options)
     out = task(*batch())
     out.loss.backward()
