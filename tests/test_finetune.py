@@ -45,13 +45,13 @@ def large_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("images", "given", "batch", "epochs"),
     [
-        (14, {}, 4, 333),  # 3 steps an epoch
-        (200, {}, 32, 167),  # 6
-        (1200, {}, 32, 27),  # 37
-        (20_000, {}, 32, 5),  # 625: five epochs are more than 1,000 steps
-        (3, {}, 2, 1000),
-        (1200, {"batch_size": 100}, 100, 83),
-        (1200, {"epochs": 3}, 32, 3),
+        (14, {}, 4, 500),  # 3 steps an epoch
+        (200, {}, 16, 125),  # 12
+        (1200, {}, 16, 20),  # 75
+        (20_000, {}, 16, 5),  # 1,250: five epochs are more than 1,500 steps
+        (3, {}, 2, 1500),
+        (1200, {"batch_size": 100}, 100, 125),
+        (1200, {"epochs": 3}, 16, 3),
     ],
 )
 def test_batch_and_length_follow_the_number_of_images(
@@ -76,7 +76,8 @@ def test_photographs_are_fine_tuned_by_default(large_photos: Path) -> None:
     chosen = complete_settings({"data": str(large_photos)})
     assert (chosen["recipe"], chosen["model"], chosen["train_size"]) == ("finetune", DEFAULT_MODEL, 96)
     config = TrainConfig.from_flat(chosen)
-    assert (config.settings.pretrained, config.settings.batch_size, config.settings.epochs) == (True, 4, 333)
+    assert (config.settings.pretrained, config.settings.batch_size, config.settings.epochs) == (True, 4, 500)
+    assert config.settings.lr == pytest.approx(0.02 / 2)  # a quarter of the recipe's batch of 16
 
 
 def test_what_is_given_stays(large_photos: Path, photos: Path) -> None:

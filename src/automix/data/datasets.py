@@ -1,8 +1,9 @@
 """Datasets opened by name, folder or prefix.
 
 A named dataset is searched in the folder `root`, else in the folder given by the environment variable AUTOMIX_DATA,
-else in ./data. Besides the names in `DATASETS`, a dataset can be a folder (class folders, tar files, or any layout of
-layouts.py), timm's ``hfds/<name>`` or ``torch/<name>``, or ``wds/<folder>`` with WebDataset shards in it.
+else in ./data. Besides the names in `DATASETS`, a dataset can be a folder, given by its path or by its name below the
+same root (class folders, tar files, or any layout of layouts.py), timm's ``hfds/<name>`` or ``torch/<name>``, or
+``wds/<folder>`` with WebDataset shards in it.
 """
 
 import difflib
@@ -41,7 +42,7 @@ def check_data(name: str, root: Path | None = None) -> None:
             raise AutomixError(f"data {name!r}: no folder {_shard_folder(rest, root)}; use wds/<folder of shards>")
     elif prefix in ITERABLE and rest:
         raise AutomixError(f"data {name!r} can be read from its beginning only; use {OTHER_NAMES}")
-    elif not (prefix in PREFIXES and rest) and not (name and Path(name).is_dir()):
+    elif not (prefix in PREFIXES and rest) and _plain_folder(name, root) is None:
         close = difflib.get_close_matches(name.lower(), DATASETS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise AutomixError(f"data must be one of {', '.join(DATASETS)}, {OTHER_NAMES}; got {name!r}{hint}")
@@ -102,11 +103,17 @@ def _open(name: str, root: Path | None, image_size: int | None) -> tuple[Split, 
         if known.generate is not None:
             return known.generate(image_size or known.image_size or 32)
         return _list(known, _find(name, root))
-    if Path(name).is_dir():
-        return _open_folder(Path(name))
+    if (folder := _plain_folder(name, root)) is not None:
+        return _open_folder(folder)
     if name.startswith("wds/"):
         return open_shards(_shard_folder(name.removeprefix("wds/"), root))
     return open_reader(name, data_root(root))
+
+
+def _plain_folder(name: str, root: Path | None) -> Path | None:
+    """The folder of this path, or of this name below the data root; None if there is neither."""
+    places = (Path(name), data_root(root) / name) if name else ()
+    return next((place for place in places if place.is_dir()), None)
 
 
 def _open_folder(folder: Path) -> tuple[Split, Split]:

@@ -8,6 +8,7 @@ from automix.studies.ablations import FIGURE9, FIGURE10, TABLE9, TABLE10, TABLE1
 from automix.studies.cells import Cell, Column, Row, Source
 from automix.studies.experiment import Experiment
 from automix.studies.figures import FIGURE1, FIGURE3, FIGURE4, FIGURE6, FIGURE7, FIGURE8, FIGURE12
+from automix.studies.finetune import FINETUNE
 from automix.studies.imagenet import TABLE2, TABLE3, TABLE4
 from automix.studies.plan import Grid, Job, plan_jobs, select
 from automix.studies.replica import REPLICA, REPLICA_MIX_BLOCK, REPLICA_PIPELINE, REPLICA_REGIMES
@@ -18,7 +19,7 @@ from automix.studies.transfer import TABLE5, TABLE7, TABLE8
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        *(REPLICA, REPLICA_REGIMES, REPLICA_MIX_BLOCK, REPLICA_PIPELINE),
+        *(FINETUNE, REPLICA, REPLICA_REGIMES, REPLICA_MIX_BLOCK, REPLICA_PIPELINE),
         *(TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLE9, TABLE10, TABLE11, TABLE13, TABLE14),
         *(FIGURE1, FIGURE3, FIGURE4, FIGURE6, FIGURE7, FIGURE8, FIGURE9, FIGURE10, FIGURE12),
     )

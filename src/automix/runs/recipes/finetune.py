@@ -1,7 +1,7 @@
 """The recipe for photographs: fine-tune a pretrained network."""
 
 from automix.core.config import config_dataclass
-from automix.runs.recipes.recipe import Count, Crop, Epochs, NonNegative, Positive, Recipe
+from automix.runs.recipes.recipe import Count, Crop, Epochs, NonNegative, Positive, Preset, Recipe, Stages
 
 
 @config_dataclass
@@ -16,12 +16,14 @@ class FineTune(Recipe):
     """
 
     epochs: Count = 20
-    batch_size: Count = 32
+    batch_size: Count = 16
     test_crop: float = 0.875
     crop: Crop = "resized"
-    lr: Positive = 0.01
-    head_lr: Positive = 10.0
+    crop_scale: float = 0.3
+    lr: Positive = 0.02
+    frozen_stages: Stages = 2
     weight_decay: NonNegative = 1e-4
     warmup_epochs: Epochs = 1
     ema: bool = True
     pretrained: bool = True
+    preset: Preset = "finetune"

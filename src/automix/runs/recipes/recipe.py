@@ -27,6 +27,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
+Stages = Annotated[int, Field(ge=0, le=4)]
 
 
 @config_dataclass
@@ -80,7 +81,7 @@ class Recipe:
     """Learning rate of the last layer, as a multiple of the body's."""
     layer_decay: Share = 1.0
     """Learning rate of a layer, as a share of that of the layer above it."""
-    frozen_stages: Annotated[int, Field(ge=0, le=4)] = 0
+    frozen_stages: Stages = 0
     """Stages of the network, 1 to 4, that keep their first weights; for pretrained networks, 0 trains all."""
     freeze: Epochs = 0
     """Epochs at the start in which only the last layer of the network is trained."""
