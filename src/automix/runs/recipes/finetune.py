@@ -8,7 +8,7 @@ from automix.runs.recipes.recipe import Count, Crop, Epochs, NonNegative, Positi
 class FineTune(Recipe):
     """Fine-tune a pretrained network on a folder of photographs.
 
-    ``automix train photos/ --recipe finetune --model tf_efficientnet_lite0 --method automix``
+    ``automix train pets --recipe finetune --model tf_efficientnet_lite0 --method automix``
 
     Expected: see docs/results/finetune.md.
     Source: ours, chosen on held-out training images of birds and pets. If they are not given, the number of images
