@@ -12,8 +12,8 @@ Without photographs the images are drawn. Each run is then
     automix train shapes --train-size 24 --test-size 24 --per-class 25 --batch-size 50 --epochs 180 --ema \\
         --lr 0.2 --eval-every 60 --model-options.layers [1,1,1,1] --model-options.channels [8,16,32,64]
 
-where the learning rate suits plain training: it reaches 87.8 % with 0.1, 90.7 % with 0.2 and 91.4 % with 0.4 (three runs
-each).
+where the learning rate suits plain training: it reaches 87.8 % with 0.1, 90.7 % with 0.2 and 91.4 % with 0.4 (three
+runs each).
 """
 
 import argparse

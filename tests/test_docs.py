@@ -152,25 +152,27 @@ def test_means_and_deviations_are_those_of_the_runs(page: str, table: str) -> No
 
 
 @pytest.fixture(scope="module")
-def replica_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The logs of the replica's runs, as folders."""
-    benchmark: Any = load("replica_benchmark", ROOT / "benchmarks" / "replica.py")
+def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The logs of the studies' runs, as folders."""
+    benchmark: Any = load("kept_runs_benchmark", ROOT / "benchmarks" / "kept_runs.py")
     benchmark.RUNS = tmp_path_factory.mktemp("runs")
-    benchmark.restore()
+    for study in benchmark.STUDIES:
+        benchmark.restore(study)
     runs: Path = benchmark.RUNS
     return runs
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if (DOCS / "results" / f"{name}.json").exists()])
-def test_the_replica_is_what_its_logs_say(name: str, replica_runs: Path) -> None:
+def test_a_study_is_what_its_logs_say(name: str, kept_runs: Path) -> None:
     """The page's tables, and the numbers for machines beside it, from the accuracies by epoch."""
     experiment = EXPERIMENTS[name]
-    tables = collect(experiment, Grid(replica_runs, experiment.trials))
+    tables = collect(experiment, Grid(kept_runs, experiment.trials))
     numbers = json.loads((DOCS / "results" / f"{name}.json").read_text())["columns"]
     assert numbers == json.loads(as_json(experiment, tables, {}))["columns"]
     for table in tables:
         if measured := {title: cells for title, *cells in table_cells(experiment, table, bold="**{}**")[1:]}:
-            assert rows("results/replica.md", "| method |", below=f"## {table.column.title}") == measured
+            page = f"results/{name.partition('-')[0]}.md"
+            assert rows(page, "| method |", below=f"## {table.column.title}") == measured
 
 
 def test_every_method_has_its_page() -> None:

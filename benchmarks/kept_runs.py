@@ -1,10 +1,11 @@
-"""The results of the replica as files of docs/results: tables, pictures, and the logs behind them.
+"""The results of a study as files of docs/results: tables, pictures, and the logs behind them.
 
-    python benchmarks/replica.py page       runs/bench -> docs/results: the tables of replica.md, *.json, *.png
-    python benchmarks/replica.py keep       runs/bench -> docs/results/replica-runs.json: the logs of the runs
-    python benchmarks/replica.py restore    the reverse: `automix bench replica --report` then has all numbers
+    python benchmarks/kept_runs.py page STUDY       runs/bench -> docs/results: the tables of STUDY.md, *.json, *.png
+    python benchmarks/kept_runs.py keep STUDY       runs/bench -> docs/results/STUDY-runs.json: the logs of the runs
+    python benchmarks/kept_runs.py restore STUDY    the reverse: `automix bench STUDY --report` then has all numbers
 
-After `restore`, another machine can continue a grid: the runs in the file count as finished.
+STUDY is replica or finetune. After `restore`, another machine can continue a grid: the runs in the file count as
+finished.
 """
 
 import json
@@ -20,16 +21,19 @@ from automix.studies.plan import Grid, plan_jobs
 
 RUNS = Path("runs/bench")
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
-KEPT = RESULTS / "replica-runs.json"
-NAMES = [name for name in EXPERIMENTS if name.startswith("replica")]
+STUDIES = ("replica", "finetune")
 EVALUATIONS = ("evaluation", "evaluation-student")
 
 
-def page() -> None:
+def experiments_of(study: str) -> list[str]:
+    return [name for name in EXPERIMENTS if name.startswith(study)]
+
+
+def page(study: str) -> None:
     """Write each experiment's tables between the two comments that name it; the rest of the page is written by hand."""
-    path = RESULTS / "replica.md"
+    path = RESULTS / f"{study}.md"
     text = path.read_text(encoding="utf-8")
-    for name in (name for name in NAMES if f"<!-- {name} -->" in text):
+    for name in (name for name in experiments_of(study) if f"<!-- {name} -->" in text):
         execute(["bench", name, "--report", "--out", str(RUNS)])
         (RESULTS / f"{name}.json").write_bytes((RUNS / f"{name}.json").read_bytes())
         (RESULTS / f"{name}.png").write_bytes((RUNS / f"{name}.png").read_bytes())
@@ -40,15 +44,21 @@ def page() -> None:
     write_text(path, text)
 
 
-def keep() -> None:
+def keep(study: str) -> None:
     """Keep summary, accuracies by epoch and evaluations of every finished run, besides those kept before."""
-    kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    for folder in sorted({job.folder for name in NAMES for job in plan_jobs(EXPERIMENTS[name], Grid(RUNS, 10))}):
+    path = kept_file(study)
+    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    jobs = (job for name in experiments_of(study) for job in plan_jobs(EXPERIMENTS[name], Grid(RUNS, 10)))
+    for folder in sorted({job.folder for job in jobs}):
         if RunFolder(folder).is_finished:
             kept[folder.name] = log_of(folder)
     lines = [f'"{name}": {json.dumps(content)}' for name, content in sorted(kept.items())]
-    write_text(KEPT, "{\n" + ",\n".join(lines) + "\n}\n")
-    print(f"{len(kept)} runs in {KEPT}")
+    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{len(kept)} runs in {path}")
+
+
+def kept_file(study: str) -> Path:
+    return RESULTS / f"{study}-runs.json"
 
 
 def log_of(folder: Path) -> dict[str, Any]:
@@ -65,9 +75,9 @@ def log_of(folder: Path) -> dict[str, Any]:
     return content
 
 
-def restore() -> None:
+def restore(study: str) -> None:
     """Write run folders with the files that the tables need; existing runs are not touched."""
-    for name, content in json.loads(KEPT.read_text(encoding="utf-8")).items():
+    for name, content in json.loads(kept_file(study).read_text(encoding="utf-8")).items():
         folder = RUNS / name
         if RunFolder(folder).is_finished:
             continue
@@ -81,6 +91,6 @@ def restore() -> None:
 
 if __name__ == "__main__":
     commands = {"page": page, "keep": keep, "restore": restore}
-    if len(sys.argv) != 2 or sys.argv[1] not in commands:
-        sys.exit(f"usage: python benchmarks/replica.py {' | '.join(commands)}")
-    commands[sys.argv[1]]()
+    if len(sys.argv) != 3 or sys.argv[1] not in commands or sys.argv[2] not in STUDIES:
+        sys.exit(f"usage: python benchmarks/kept_runs.py {' | '.join(commands)} {' | '.join(STUDIES)}")
+    commands[sys.argv[1]](sys.argv[2])
