@@ -144,7 +144,7 @@ def test_freeze_trains_the_head_alone_at_first(method: str, photos: Path, tmp_pa
         config = TrainConfig(data=str(photos), method=method, model_options=TINY, out=str(folder), settings=settings)
         train(config)
         state = load_file(RunFolder(folder).checkpoint)
-        return {name.removeprefix("task.student."): t for name, t in state.items() if name.startswith("task.student.")}
+        return {name.partition("student.")[2]: tensor for name, tensor in state.items() if "student." in name}
 
     torch.manual_seed(0)
     start = automix.create_model("resnet18", num_classes=3, image_size=16, **TINY).state_dict()

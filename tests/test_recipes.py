@@ -166,6 +166,7 @@ def test_cifar() -> None:
     }
     ours = {"preset": "paper", "test_crop": 1.0, "lr_floor": 0.0, "repeats": 1, "loss": "ce", "mixed_precision": True}
     ours |= {"crop_scale": 0.08, "balance": "none"}  # the scale is of a crop that is not used
+    ours |= {"head_lr": 1.0, "layer_decay": 1.0}  # one learning rate for the whole network
     used = {name: value for name, value in asdict(find_recipe("cifar")).items() if value or name in told | ours}
     assert used == told | ours
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import Field, Strict
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError, one_line
@@ -24,6 +24,9 @@ from automix.methods import check_method, has_own_teacher, methods, presets_of, 
 from automix.runs.recipes import Recipe, find_recipe
 
 Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str] | None]
+
+Channels = Annotated[tuple[float, float, float], Strict(False)]
+"""One number each for red, green and blue; YAML has a list."""
 
 MAY_CHANGE = ("out", "data", "data_root", "workers", "device", "checkpoint_minutes", "eval_every", "eval_last", "wandb")
 """Settings that may differ between a run and its continuation: none of them decides a batch or a weight.
@@ -75,9 +78,9 @@ class TrainConfig:
     weights: str | None = None
     """A file or folder of weights to start from: safetensors, .pth, a timm or Hugging Face folder, a run; a head for
     other classes is left out."""
-    mean: tuple[float, float, float] | None = None
+    mean: Channels | None = None
     """Mean of the pixels in [0, 1] by channel; what the pretrained weights expect, or the data's, if not given."""
-    std: tuple[float, float, float] | None = None
+    std: Channels | None = None
     """Standard deviation of the pixels by channel; to be given with mean."""
     accumulate: Annotated[int, Field(ge=1)] = 1
     """Parts that a process splits its share of a batch into, to save memory."""
