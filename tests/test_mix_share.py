@@ -11,7 +11,7 @@ from automix import AutomixError
 from automix.core import step_generator
 
 
-@pytest.mark.parametrize("method", ["mixup", "cutmix", "fmix", "puzzlemix", "comixup"])
+@pytest.mark.parametrize("method", ["mixup", "cutmix", "fmix", "puzzlemix"])
 def test_mix_share_leaves_the_other_images_clean(method: str) -> None:
     x, y = batch(size=15, num_classes=5)
     seen: list[Tensor] = []
@@ -43,6 +43,16 @@ def test_the_loss_of_a_share_is_worked_out_by_hand() -> None:
     first = first + (1 - lam) * F.cross_entropy(both[:2], mixed.target.y_b, reduction="none")
     expected = torch.cat([first, F.cross_entropy(both[2:], y[2:], reduction="none")]).mean()
     assert out.loss.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_mixed_rows_and_clean_classes_in_one_batch() -> None:
+    x, y = batch(size=8, num_classes=5)
+    task = automix.create_task("comixup", HandWritten(5, norm=group_norm), mix_share=0.5)  # its targets are rows
+    out = task(x, y)
+    mixed = task.mix(x[:4], y[:4])
+    both = task.student(torch.cat([mixed.x, x[4:]]))
+    rows = torch.cat([mixed.target.soft(5), F.one_hot(y[4:], 5).float()])
+    assert out.loss.item() == pytest.approx(F.cross_entropy(both, rows).item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["soft", "multi-label"])
