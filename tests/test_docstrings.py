@@ -21,6 +21,7 @@ ROOMS: tuple[str, ...] = (
     "methods",
     "methods.automix",
     "networks",
+    "networks.weights",
     "pictures",
     "runs",
     "studies",

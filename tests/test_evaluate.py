@@ -120,6 +120,10 @@ def test_a_network_of_timm_by_name(photos: Path, tmp_path: Path, monkeypatch: py
     card = timm.get_pretrained_cfg("test_resnet")
     monkeypatch.setattr(card, "num_classes", 3)
     monkeypatch.setattr(timm, "get_pretrained_cfg", lambda name: card)
+    with pytest.raises(AutomixError, match=r"weights\.safetensors: no 'fc\.weight' for 3 classes"):
+        open_inputs("test_resnet", data=str(photos), weights=str(weights))  # not with a head of random numbers
+    model = automix.create_model("test_resnet", num_classes=3, image_size=160)
+    save_file(model.state_dict(), weights)
     subject = open_inputs("test_resnet", data=str(photos), weights=str(weights))
     assert subject.card.classes == ("a", "b", "c")
     assert subject.samples.image_size == 160

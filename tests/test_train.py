@@ -343,7 +343,7 @@ def test_weights_to_start_from(photos: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(first["layer1.0.conv1.weight"], second["layer1.0.conv1.weight"])
     assert first["fc.weight"].shape[0] == 3
     assert second["fc.weight"].shape[0] == 2
-    with pytest.raises(ValueError, match=r"last\.safetensors: has no .*--weights"):
+    with pytest.raises(ValueError, match=r"last\.safetensors does not fit wrn_10_1: .*--weights"):
         train(configure(photos, tmp_path / "third", "vanilla", weights=start, model="wrn_10_1", model_options={}))
 
 

@@ -4,8 +4,11 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import socket
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -402,7 +405,6 @@ def text_file(path: Path) -> None:
 def torchscript(path: Path) -> None:
     with torch.random.fork_rng():
         network = nn.Linear(2, 2)
-    torch.jit.freeze  # noqa: B018  (the module must be loaded)
     torch.jit.trace(network, torch.zeros(1, 2)).save(str(path))
 
 
@@ -470,8 +472,6 @@ def test_broken_sources_are_refused_in_one_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import re
-
     path = tmp_path / name
     make(path)
     out = ["--out", str(tmp_path / "run"), "--epochs", "1", "--batch-size", "12", "--method", "vanilla"]
@@ -584,9 +584,6 @@ def test_a_download_is_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_the_probe_counts_any_answer_but_a_servers_failure() -> None:
-    import threading
-    from http.server import BaseHTTPRequestHandler, HTTPServer
-
     class Answer(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.send_response(int(self.path[1:]))

@@ -179,7 +179,8 @@ def summary_table(run: Run, summary: dict[str, Any]) -> Table:
     if "best_top1" in summary:
         deployed = deployed_network(summary)
         count = summary["epochs_in_median"]
-        table.add_row(f"{deployed}, median of the last {count}", f"{summary['median_top1_of_last_epochs']:.2f}", "")
+        if count > 1:
+            table.add_row(f"{deployed}, median of the last {count}", f"{summary['median_top1_of_last_epochs']:.2f}", "")
         table.add_row(f"{deployed}, best (epoch {summary['best_epoch']:.0f})", f"{summary['best_top1']:.2f}", "")
     table.caption = (
         f"{summary['steps']} steps in {timedelta(seconds=round(summary['seconds']))}; all of it in {run.folder.path}"

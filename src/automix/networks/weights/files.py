@@ -21,9 +21,7 @@ from automix.core.tensor_files import DamagedError, read_tensors
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "net", "network", "state_dict_ema", "model_ema", "ema")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "student.")
 _DEEPEST = 4  # levels of wrappers
-_OBJECTS = re.compile(
-    r"Unsupported (?:global|class)|GLOBAL "
-)  # in torch's message: a refused object, not a broken file
+_OBJECTS = re.compile(r"Unsupported (?:global|class)|GLOBAL ")  # torch refused an object; the file is not broken
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

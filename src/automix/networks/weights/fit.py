@@ -105,7 +105,8 @@ class _Target:
             return _Problem("most of its tensors have other shapes", len(self.needed))
         wrong = len(missing) + len(other) + len(extra)
         if 2 * len(missing) > len(required):
-            return _Problem(f"it is another network (it has {next(iter(given))!r}, but no {missing[0]!r})", wrong)
+            first = next((name for name in given if not name.endswith(_RECOMPUTED)), "nothing")
+            return _Problem(f"it is another network (it has {first!r}, but no {missing[0]!r})", wrong)
         if missing:
             return _Problem(f"it has no {missing[0]!r}", wrong)
         if other:
