@@ -7,8 +7,6 @@ EfficientNet (with MobileNetV2), ConvNeXt, ViT (with DeiT) and Swin networks is 
 built as timm has them.
 """
 
-import difflib
-import re
 from typing import Any
 
 import torch
@@ -17,12 +15,12 @@ from torch import nn
 from automix.core.errors import AutomixError
 from automix.core.type_checks import show
 from automix.core.validation import check_whole
+from automix.networks.names import WIDE_RESNET, check_model_name
+from automix.networks.weights import find_pretrained
 from automix.networks.wide_resnet import WideResNet
 
 SMALL_IMAGE = 64  # px; up to this size a network gets the form for small images
 
-_WIDE_RESNET = re.compile(r"wrn_(\d+)_(\d+)")
-_TRANSFORMERS = ("vision_transformer", "deit", "beit", "eva", "swin_transformer", "swin_transformer_v2")
 _PATCH_FAMILIES = ("vision_transformer", "deit", "swin_transformer", "convnext")
 
 
@@ -33,8 +31,9 @@ def create_model(name: str, *, num_classes: int, image_size: int | tuple[int, in
         name: Any timm model name, or ``wrn_<depth>_<width>`` for a wide ResNet (the paper's is ``wrn_28_8``).
         num_classes: Number of classes, >= 1.
         image_size: Side of the images in pixels, or height and width.
-        **options: Options of the network's constructor: ``pretrained=True``, ``drop_path_rate=0.1``, ``channels=(16,
-            32, 64, 128)`` for a narrow ResNet (for small images with as narrow a stem).
+        **options: ``pretrained=True`` starts from ImageNet weights (see `find_pretrained`). The others are options of
+            the network's constructor: ``drop_path_rate=0.1``, ``channels=(16, 32, 64, 128)`` for a narrow ResNet (for
+            small images with as narrow a stem).
 
     Returns:
         The network.
@@ -43,43 +42,14 @@ def create_model(name: str, *, num_classes: int, image_size: int | tuple[int, in
     if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
         raise AutomixError(f"image_size must be an integer >= 1, or (height, width), got {show(image_size)}")
     check_whole("num_classes", num_classes, 1)
-    if wide := _WIDE_RESNET.fullmatch(name):
-        return WideResNet(int(wide[1]), int(wide[2]), num_classes, **options)
-    return _create_timm_model(name, num_classes, size, options)
-
-
-def is_transformer(name: str) -> bool:
-    """Tell whether a network is a vision transformer (ViT, DeiT, BEiT, Swin), which is fine-tuned in its own way.
-
-    Args:
-        name: Name of the network.
-
-    Returns:
-        True for transformers of timm's; False for all others, and for names that timm does not know.
-    """
-    import timm
-
-    return timm.is_model(name) and timm.models.model_entrypoint(name).__module__.rpartition(".")[2] in _TRANSFORMERS
-
-
-def check_model_name(name: str) -> bool:
-    """Raise an error unless a network of this name can be built.
-
-    Args:
-        name: Name of a network.
-
-    Returns:
-        Whether it is one of timm's.
-    """
-    import timm
-
-    if _WIDE_RESNET.fullmatch(name):
-        return False
-    if not timm.is_model(name):
-        close = difflib.get_close_matches(name, [*timm.list_models(), "wrn_28_8"], n=3)
-        hint = f"; close names: {', '.join(close)}" if close else ""
-        raise AutomixError(f"unknown model {show(name)}{hint}. Available: timm's models and wrn_<depth>_<width>")
-    return True
+    pretrained = options.pop("pretrained", False)
+    if wide := WIDE_RESNET.fullmatch(name):
+        model: nn.Module = WideResNet(int(wide[1]), int(wide[2]), num_classes, **options)
+    else:
+        model = _create_timm_model(name, num_classes, size, options)
+    if pretrained:
+        find_pretrained(name).load_into(model)
+    return model
 
 
 def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], options: dict[str, Any]) -> nn.Module:

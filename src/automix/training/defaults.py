@@ -12,7 +12,8 @@ from typing import Any
 
 from automix.data import DATASETS
 from automix.data.facts import DataFacts, look_at_data
-from automix.networks.create import SMALL_IMAGE, is_transformer
+from automix.networks.create import SMALL_IMAGE
+from automix.networks.names import is_transformer
 from automix.networks.weights import Pretrained, find_pretrained
 from automix.runs.config import TrainConfig
 from automix.runs.folder import RunFolder

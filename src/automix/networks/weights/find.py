@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from automix.core.errors import AutomixError
-from automix.networks.create import check_model_name
+from automix.networks.names import check_model_name
 from automix.networks.weights.files import read_weights
 from automix.networks.weights.fit import LoadReport, load_tensors
 from automix.networks.weights.folders import open_local
