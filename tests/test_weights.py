@@ -605,7 +605,12 @@ def test_training_asks_for_pretrained_weights_before_any_image_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "photos" / "train" / "a").mkdir(parents=True)
-    assert cli.run(["train", str(tmp_path / "photos"), "--pretrained", "--out", str(tmp_path / "run")]) == 2
+    assert (
+        cli.run(
+            ["train", str(tmp_path / "photos"), "--recipe", "quick", "--pretrained", "--out", str(tmp_path / "run")]
+        )
+        == 2
+    )
     error = capsys.readouterr().err
     assert "no pretrained weights of resnet18 (HF_HUB_OFFLINE is set)" in error
     assert error.count("\n") == 1
