@@ -32,7 +32,7 @@ _EPOCHS: dict[tuple[str, str, str], int] = {
 
 def _column(data: str, images: str, length: str, measure: str = "last_top1", title: str = "top-1 %") -> Column:
     epochs = _EPOCHS[data, images, length]
-    values = {**SETTING, "data": data, "epochs": epochs, "eval_every": max(1, epochs // 4)}
+    values = {**SETTING, "data": data, "epochs": epochs, "eval_every": epochs if length == "short" else epochs // 4}
     if images == "few":
         values["per_class"] = FEW
     kind = measure.rpartition("/")[2] if measure != "last_top1" else ""
