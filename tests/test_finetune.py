@@ -94,6 +94,9 @@ def test_from_scratch_trains_a_new_network(large_photos: Path) -> None:
     config = TrainConfig.from_flat(chosen)
     assert (config.recipe, config.model, config.settings.pretrained) == ("quick", "resnet18", False)
     assert config.settings.batch_size == 4  # 14 images are enough to start
+    for given, from_scratch in (({"recipe": "finetune"}, True), ({"recipe": "finetune", "pretrained": False}, False)):
+        chosen = complete_settings({"data": str(large_photos), **given}, from_scratch=from_scratch)
+        assert (chosen["pretrained"], chosen["frozen_stages"]) == (False, 0)
 
 
 def test_transformers_get_layer_decay(large_photos: Path, tmp_path: Path) -> None:
@@ -101,6 +104,7 @@ def test_transformers_get_layer_decay(large_photos: Path, tmp_path: Path) -> Non
     given = {"data": str(large_photos), "model": "deit_tiny_patch16_224", "weights": str(tmp_path / "deit")}
     config = TrainConfig.from_flat(complete_settings(given))
     assert (config.settings.optimizer, config.settings.layer_decay) == ("adamw", 0.75)
+    assert config.settings.frozen_stages == 0
 
 
 # --- learning rates

@@ -31,6 +31,7 @@ SIZE_STEP = 32  # px; networks reduce their images 32 times
 
 TRANSFORMER: dict[str, Any] = {
     "optimizer": "adamw", "lr": 1e-3, "head_lr": 1.0, "layer_decay": 0.75, "weight_decay": 0.05, "drop_path": 0.1,
+    "frozen_stages": 0,
 }  # fmt: skip
 """Settings that fine-tune a transformer, as published for BEiT and MAE. They were not measured here."""
 
@@ -69,10 +70,10 @@ def _complete_finetune(values: dict[str, Any], from_scratch: bool) -> dict[str, 
     batch, recipe = chosen["batch_size"], find_recipe(FINETUNE)
     if batch != recipe.batch_size:
         chosen["lr"] = chosen.get("lr", recipe.lr) * math.sqrt(batch / recipe.batch_size)
-    if from_scratch:
-        chosen["pretrained"] = False
-    if values.get("pretrained", not from_scratch):
+    if values.get("pretrained", not from_scratch) or values.get("weights"):
         chosen |= image_settings(find_pretrained(values["model"], values.get("weights")), facts.short_side)
+    else:
+        chosen |= {"pretrained": False, "frozen_stages": 0}  # stages with random weights must learn
     return {**chosen, **values}
 
 
