@@ -30,10 +30,11 @@ EVALUATIONS = 10
 SIZE_STEP = 32  # px; networks reduce their images 32 times
 
 TRANSFORMER: dict[str, Any] = {
-    "optimizer": "adamw", "lr": 1e-3, "head_lr": 1.0, "layer_decay": 0.75, "weight_decay": 0.05, "drop_path": 0.1,
+    "optimizer": "adamw", "lr": 1e-4, "head_lr": 1.0, "layer_decay": 0.75, "weight_decay": 0.05, "drop_path": 0.1,
     "frozen_stages": 0,
 }  # fmt: skip
-"""Settings that fine-tune a transformer, as published for BEiT and MAE. They were not measured here."""
+"""Settings that fine-tune a transformer, after those published for BEiT and MAE, with the learning rate of a small
+batch. They were not measured here."""
 
 
 def complete_settings(values: dict[str, Any], *, from_scratch: bool = False) -> dict[str, Any]:
@@ -50,6 +51,7 @@ def complete_settings(values: dict[str, Any], *, from_scratch: bool = False) -> 
     data = values.get("data")
     if data is None or not isinstance(data, str):
         return values
+    facts = None
     if "recipe" not in values and not _is_small(values):
         facts = _look_at(values)
         if (facts.short_side or 0) <= SMALL_IMAGE:
@@ -59,12 +61,11 @@ def complete_settings(values: dict[str, Any], *, from_scratch: bool = False) -> 
         values = {"recipe": FINETUNE, "model": DEFAULT_MODEL, **values}
     if values.get("recipe") != FINETUNE:
         return {**values, "pretrained": False} if from_scratch else values
-    return _complete_finetune(values, from_scratch)
+    return _complete_finetune(values, facts or _look_at(values), from_scratch)
 
 
-def _complete_finetune(values: dict[str, Any], from_scratch: bool) -> dict[str, Any]:
+def _complete_finetune(values: dict[str, Any], facts: DataFacts, from_scratch: bool) -> dict[str, Any]:
     values = {"model": DEFAULT_MODEL, **values}
-    facts = _look_at(values)
     chosen: dict[str, Any] = dict(TRANSFORMER) if is_transformer(values["model"]) else {}
     chosen |= length(facts, values)
     batch, recipe = chosen["batch_size"], find_recipe(FINETUNE)
