@@ -1,5 +1,7 @@
 """The head of a classifier: its last layer, which is new where a pretrained network gets other classes."""
 
+from typing import Any
+
 from torch import nn
 
 from automix.core.errors import AutomixError
@@ -14,7 +16,8 @@ def find_head(model: nn.Module) -> nn.Module:
     Returns:
         The head.
     """
-    named = model.get_classifier() if hasattr(model, "get_classifier") else None
+    get_classifier: Any = getattr(model, "get_classifier", None)
+    named = get_classifier() if callable(get_classifier) else None
     if isinstance(named, nn.Module) and any(True for _ in named.parameters()):
         return named
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]

@@ -150,5 +150,5 @@ def _look_at(values: dict[str, Any]) -> DataFacts:
 def _is_small(values: dict[str, Any]) -> bool:
     """Tell whether the images are small by their name or by the settings, without looking at them."""
     known = DATASETS.get(values["data"])
-    size = values.get("train_size") or (known and known.image_size)
-    return bool(size) and size <= SMALL_IMAGE
+    size = values.get("train_size") or (None if known is None else known.image_size)
+    return size is not None and size <= SMALL_IMAGE
