@@ -83,7 +83,6 @@ def test_automix_finetune_mixes_half_of_the_batch() -> None:
     seen: list[Tensor] = []
     model.stem.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach().clone()))
     task = automix.AutoMix(model, layer="body", preset="finetune")
-    task.clean_accuracy.fill_(1.0)  # everything is learned
     seen.clear()
     out = task(x, y)
     student = [images for images in seen if len(images) == 8]
@@ -93,39 +92,6 @@ def test_automix_finetune_mixes_half_of_the_batch() -> None:
     assert {"loss_mixed", "loss_generation"} <= out.metrics.keys()
     out.loss.backward()
     assert all(parameter.grad is not None for parameter in task.mix_block.parameters())
-
-
-def test_images_stay_clean_until_they_are_learned() -> None:
-    x, y = batch(size=8, num_classes=5)
-    model = HandWritten(5, norm=group_norm)
-    seen: list[Tensor] = []
-    model.stem.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach().clone()))
-    task = automix.AutoMix(model, layer="body", preset="finetune")
-
-    def student_batch() -> Tensor:
-        seen.clear()
-        task(x, y)
-        return next(images for images in seen if len(images) == 8)
-
-    assert torch.equal(student_batch(), x)  # nothing is learned
-    with torch.no_grad():
-        right = (model(x[4:]).argmax(dim=1) == y[4:]).float().mean()
-    assert task.clean_accuracy == pytest.approx(0.05 * right)  # of the half that is never mixed
-    mixed = []
-    for step in range(300):
-        task.set_extra_state(torch.tensor([step, 0.0]))  # other draws
-        task.clean_accuracy.fill_(0.5)
-        mixed.append((student_batch()[:4] != x[:4]).flatten(1).any(dim=1).float().mean())
-    assert torch.stack(mixed).mean() == pytest.approx(0.25, abs=0.05)  # a^2; the standard error is 0.0125
-
-
-def test_the_running_accuracy_is_part_of_the_state() -> None:
-    task = automix.AutoMix(HandWritten(5), layer="body", preset="finetune")
-    assert "clean_accuracy" in task.state_dict()
-    assert "clean_accuracy" not in automix.AutoMix(HandWritten(5), layer="body").state_dict()
-    for options in ({"mix_share": 1.0}, {"momentum": None}):
-        with pytest.raises(AutomixError, match=r"^mix_learned must be False"):
-            automix.AutoMixSettings.from_preset("finetune", **options)
 
 
 def test_frozen_batch_norms_keep_their_statistics() -> None:

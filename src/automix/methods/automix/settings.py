@@ -31,7 +31,7 @@ class AutoMixSettings:
 
     `from_preset` builds the others. Where two values are named below, the first is that of "tuned" and the second the
     paper's. "fast" is "tuned" with ``aux_loss="joined"`` and ``block_share=0.15``. "finetune", for pretrained networks,
-    is "tuned" with ``aux_loss="none"``, ``mix_share=0.5``, ``mix_learned=True`` and ``mix_until=1``.
+    is "tuned" with ``aux_loss="none"``, ``mix_share=0.5`` and ``mix_until=1``.
     """
 
     alpha: Annotated[float, Field(gt=0)] = 2.0
@@ -47,9 +47,6 @@ class AutoMixSettings:
     mix_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of each batch that the Mix Block mixes for the student. The other images stay clean, in the same forward
     pass. Not with ``aux_loss="joined"``, where `block_share` decides."""
-    mix_learned: bool = False
-    """Mix a pair with the probability a^2, where a is the running accuracy on the clean images of the batches, so that
-    images stay clean until they are learned. Only with ``mix_share < 1``, which leaves clean images."""
     mix_until: Share = 0.7
     """Mix until this part of the training; the rest is plain training on clean images, and the Mix Block rests
     (0.7, paper 1)."""
@@ -122,8 +119,6 @@ class AutoMixSettings:
         settings = cls(**values)
         if settings.aux_loss == "joined" and settings.mix_share < 1:
             raise AutomixError(f"mix_share must be 1 with aux_loss='joined', got {settings.mix_share}")
-        if settings.mix_learned and (settings.mix_share == 1 or settings.momentum is None):
-            raise AutomixError("mix_learned must be False with mix_share=1 or momentum=None")
         if settings.exact_mean and (idle := [name for name in _LAMBDA_LOSS if name in overrides]):
             raise AutomixError(f"{idle[0]} has no effect with exact_mean=True: use preset='paper' or exact_mean=False")
         if settings.objects is None and (idle := [name for name in _OF_OBJECTS if name in overrides]):
@@ -169,7 +164,7 @@ DECIDED_BY_BLOCK = (*BLOCK_FIELDS, "class_vectors")
 _CHANGED: dict[str, dict[str, Any]] = {
     "tuned": {},
     "fast": {"aux_loss": "joined", "block_share": 0.15},
-    "finetune": {"aux_loss": "none", "mix_share": 0.5, "mix_learned": True, "mix_until": 1.0},
+    "finetune": {"aux_loss": "none", "mix_share": 0.5, "mix_until": 1.0},
     "paper": {
         "aux_loss": "clean",
         "mix_until": 1.0,

@@ -18,7 +18,7 @@ is on clean images alone.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from automix.core.blend import as_map, blend, mask_spread
 from automix.core.criteria import Criterion
 from automix.core.distributed import is_distributed
-from automix.core.draws import draw_cycle, draw_index, draw_lam, draw_uniform, step_generator
+from automix.core.draws import draw_cycle, draw_index, draw_lam, step_generator
 from automix.core.errors import AutomixError
 from automix.core.objects import label_by_objects
 from automix.core.target import Mixed, MixedTarget, join_mixed
@@ -47,7 +47,6 @@ from automix.tasks.teacher_objects import TeacherObjects
 
 LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: images as good as clean
 CHECKED_STEP = 20  # by then the Mix Block must have moved
-ACCURACY_RATE = 0.05  # of the running accuracy: it looks back on some twenty steps
 WARMUP_STEPS = 200  # before that, flat masks are no reason for a warning
 
 DEFAULT_LAYER = 3
@@ -88,8 +87,6 @@ class AutoMix(Task):
         low_memory: Back-propagate each loss term as soon as it is computed; see `Task`.
         **overrides: Fields of `AutoMixSettings` with other values than the preset's.
     """
-
-    clean_accuracy: Tensor  # with `mix_learned`
 
     learns_to_mix = True
     image_functions = ("tap", "teacher_objects")
@@ -134,8 +131,6 @@ class AutoMix(Task):
         self.preset = preset
         self.settings = settings
         self.teacher_objects = None if settings.objects is None else TeacherObjects()
-        if settings.mix_learned:
-            self.register_buffer("clean_accuracy", torch.zeros(()))
         self._resting_block: list[Tensor] | None = None
         self._first_weight: Tensor | None = None
 
@@ -162,14 +157,10 @@ class AutoMix(Task):
             z = self.tap(self.teacher, x[: max(len(q.index), len(k.index))])
             mixed_q = self._mix(x, y, z, q, generator)
             labeled_q = self._label_by_objects(mixed_q, x, y)
-            if self.settings.mix_learned:
-                labeled_q = self._keep_clean(labeled_q, x, generator)
         answers, terms = self._classification_terms(x, y, labeled_q, generator)
         if self._trained_block():
             terms.append(partial(self.generation_losses, x, y, z, k, generator))
         losses = self.compute_terms(*terms)
-        if self.settings.mix_learned:
-            self._follow_accuracy(answers[0][0][len(mixed_q.x) :], y[len(mixed_q.x) :])
         return self.output(losses, *answers[0], _mask_metrics(mixed_q))
 
     def generation_losses(
@@ -314,21 +305,6 @@ class AutoMix(Task):
         # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
         mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
         return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask, index)
-
-    def _keep_clean(self, mixed: Mixed, x: Tensor, generator: torch.Generator) -> Mixed:
-        """The samples, of which each is mixed with probability a^2 and stays clean otherwise (`mix_learned`)."""
-        count = len(mixed.x)
-        is_mixed = draw_uniform(x, (count,), generator) < self.clean_accuracy**2
-        lam = torch.where(is_mixed, mixed.target.lam.expand(count), 1.0)
-        images = torch.where(as_map(is_mixed), mixed.x, x[:count])
-        mask = torch.where(as_map(is_mixed), mixed.mask, 1.0)
-        return replace(mixed, x=images, target=replace(mixed.target, lam=lam), mask=mask)
-
-    @torch.no_grad()
-    def _follow_accuracy(self, logits: Tensor, y: Tensor) -> None:
-        """Move a, the running accuracy, towards that of the clean images of a batch."""
-        if len(y):
-            self.clean_accuracy.lerp_(MixedTarget.clean(y).accuracy(logits.detach()), ACCURACY_RATE)
 
     def _label_by_objects(self, mixed: Mixed, x: Tensor, classes: Tensor) -> Mixed:
         """The student's samples with labels by visible object; as they are without `objects`.
