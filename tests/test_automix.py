@@ -279,7 +279,7 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
         ({"alpha": 0}, "alpha must be > 0"),
         ({"momentum": 1.0}, r"momentum .*\[0, 1\)"),
         ({"aux_loss": "ce"}, "aux_loss .*mixup-ramp.*joined.*clean.*mixup.*none"),
-        ({"preset": "usual"}, "preset .*tuned, fast, paper"),
+        ({"preset": "usual"}, "preset .*tuned, fast, finetune, paper"),
         ({"blok_lr": 1}, "blok_lr.*did you mean 'block_lr'"),
         ({"exact_mean": False, "gamma": -1}, "gamma must be >= 0"),
         ({"exact_mean": False, "epsilon": 2}, r"epsilon .*\[0, 1\]"),

@@ -30,7 +30,7 @@ SMALL = [
     *("pretrained=false", "model=resnet18", "model_options.layers=[1,1,1,1]", "model_options.channels=[8,8,8,8]"),
     *("classes=null", "per_class=null", "device=cpu", "checkpoint_minutes=0", "eval_every=1"),
 ]
-FOLDERS = {"cifar10": "test", "cifar100": "test", "imagenet": "val"}
+FOLDERS = {"birds": "test", "cifar10": "test", "cifar100": "test", "imagenet": "val"}
 
 
 @pytest.fixture(scope="session")
@@ -95,6 +95,7 @@ def results(out: Path, name: str) -> dict[str, dict[str, Any]]:
 
 
 CELLS = {  # of each experiment: a method and the columns
+    "finetune": ("automix", "birds-short birds-short-ece"),
     "table1": ("automix", "tiny-r18"),
     "table2": ("cutmix", "r50-100ep"),
     "table3": ("mixup_or_cutmix", "efficientnet-a2"),

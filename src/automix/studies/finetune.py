@@ -75,7 +75,7 @@ ROWS = (
 
 FINETUNE = make_experiment(
     name="finetune",
-    title="fine-tuning a pretrained network on photographs",
+    title="fine-tuning on photographs: birds and pets",
     source="ours",
     rows=ROWS,
     columns=COLUMNS,
