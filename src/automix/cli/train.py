@@ -1,5 +1,6 @@
 """`automix train`: from a dataset or a folder of images to a run folder with a classifier in it."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,6 +109,8 @@ def make_config(
     if minutes is not None:
         from automix.training.budget import fit_into
 
+        sys.stdout.write(f"timing a few steps, to fit the training into {minutes:g} minutes\n")
+        sys.stdout.flush()
         made = fit_into(made, minutes, fixed=tuple(flags))
     if flags.get("ema", made.settings.ema) != made.settings.ema:
         raise AutomixError(
