@@ -5,7 +5,7 @@
 With photographs at hand (`birds` or `oxford-iiit-pet` in the folder that AUTOMIX_DATA names), a pretrained network is
 fine-tuned. Each run is what this command does, with --method vanilla or automix and --seed 0, 1, ...:
 
-    automix train birds --train-size 96 --test-size 96 --epochs 8
+    automix train birds --train-size 96 --test-size 96 --epochs 20
 
 Without photographs the images are drawn. Each run is then
 
@@ -31,7 +31,7 @@ from automix.training.defaults import DEFAULT_MODEL, complete_settings
 
 METHODS = ("vanilla", "automix")
 PHOTOGRAPHS = {"birds": "birds", "oxford-iiit-pet": "pets"}  # folder and name of the dataset
-PHOTOS: dict[str, Any] = {"train_size": 96, "test_size": 96, "epochs": 8}
+PHOTOS: dict[str, Any] = {"train_size": 96, "test_size": 96, "epochs": 20}
 SHAPES: dict[str, Any] = {
     "data": "shapes",
     "recipe": "quick",
@@ -49,17 +49,18 @@ SHAPES: dict[str, Any] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int)
     parser.add_argument("--lr", type=float)
     parser.add_argument("--out", type=Path, default=Path("runs/quickstart"))
     arguments = parser.parse_args()
-    if arguments.seeds < 1 or (arguments.epochs is not None and arguments.epochs < 1):
+    if any(number is not None and number < 1 for number in (arguments.seeds, arguments.epochs)):
         parser.error("--epochs and --seeds must be at least 1")
     if arguments.lr is not None and not 0 < arguments.lr < math.inf:
         parser.error("--lr must be > 0")
     given = {name: value for name in ("epochs", "lr") if (value := getattr(arguments, name)) is not None}
     try:
-        compare({**choose_settings(), **given}, arguments.seeds, arguments.out)
+        settings = {**choose_settings(), **given}
+        compare(settings, arguments.seeds or (2 if settings["data"] == "shapes" else 1), arguments.out)
     except (KeyboardInterrupt, Stopped):
         sys.exit("stopped")
 

