@@ -164,8 +164,10 @@ def remarks(experiment: Experiment, tables: Sequence[ResultTable]) -> list[str]:
     lines = []
     if counts:
         trials = " to ".join(str(count) for count in ([counts[0]] if len(counts) == 1 else [counts[0], counts[-1]]))
-        lines.append(f"mean +- standard deviation over trials ({trials}); top-1 of a trial is the median of its last "
-                    f"{LAST} epochs{_epochs_measured(tables)}")  # fmt: skip
+        by_median = any(table.column.measure == "top1" for table in tables)
+        rule = f"the median of its last {LAST} epochs{_epochs_measured(tables)}"
+        lines.append(f"mean +- standard deviation over trials ({trials}); top-1 of a trial is "
+                    f"{rule if by_median else 'that of its last epoch'}")  # fmt: skip
         bold = "; bold: to be compared with the paper's number"
         known = any(row.paper is not None for table in tables for row in table.rows)
         lines.append(f"student: without EMA; teacher: with EMA, as AutoMix deploys it{bold if known else ''}")
