@@ -8,7 +8,7 @@ from automix.data.decode import BadImage
 from automix.data.registry import DATASETS
 from automix.data.sources import Split
 
-SAMPLES = 15  # images whose sizes are looked at
+SAMPLES = 9  # images whose sizes are looked at
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,26 @@ def look_at_data(
     """
     train, _ = open_dataset(name, root, classes=classes, per_class=per_class)
     known = DATASETS.get(name)
-    side = known.image_size if known is not None and known.image_size else _median_short_side(train)
+    side = known.image_size if known is not None and known.image_size else median_short_side(train, skip_bad=True)
     return DataFacts(len(train), len(train.classes), side)
 
 
-def _median_short_side(train: Split) -> int | None:
+def median_short_side(train: Split, *, skip_bad: bool = False) -> int | None:
+    """Look at the sizes of a few images.
+
+    Args:
+        train: The dataset.
+        skip_bad: Pass over files that cannot be read, which training finds again. They raise `BadImage` otherwise.
+
+    Returns:
+        The median of their short sides in pixels; None if none of them can be read.
+    """
     count = min(SAMPLES, len(train))
     sides = []
     for number in range(count):
         try:
             sides.append(min(train.read(number * len(train) // count)[0].size))
-        except BadImage:  # training finds it again, and fails or skips it
-            continue
+        except BadImage:
+            if not skip_bad:
+                raise
     return sorted(sides)[len(sides) // 2] if sides else None

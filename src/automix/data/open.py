@@ -15,6 +15,7 @@ from automix.data.augmentation import Augmentation, padding_for
 from automix.data.bad_files import Progress, SkippedFile, drop_bad_files, find_bad_files, read_skipped
 from automix.data.batch_plan import BatchPlan
 from automix.data.datasets import open_dataset
+from automix.data.facts import median_short_side
 from automix.data.folders import EXPECTED
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
@@ -26,7 +27,6 @@ from automix.data.stream_loader import StreamLoader
 SMALL = 64  # pixels: up to this size images are held in memory
 MEMORY_LIMIT = 4 * 2**30  # bytes of training images; larger sets are streamed whatever their size
 PHOTO_SIZE = 224  # of larger images, if the augmentation gives no size
-SIZE_SAMPLES = 9  # images whose sizes are looked at
 
 BadData = Literal["fail", "skip"]
 """What happens to a file that cannot be read as an image."""
@@ -221,10 +221,8 @@ def _count_ignored(*parts: Split) -> Mapping[str, int]:
 
 def _native_size(train: Split) -> int:
     """The median short side of a few images if it is small, else 224."""
-    count = min(SIZE_SAMPLES, len(train))
-    sides = sorted(min(train.read(number * len(train) // count)[0].size) for number in range(count))
-    size = sides[count // 2]
-    return size if size <= SMALL else PHOTO_SIZE
+    size = median_short_side(train)
+    return size if size is not None and size <= SMALL else PHOTO_SIZE
 
 
 def _in_memory(part: Loadable, size: int | None, crop: float = 1.0) -> ImageSet:

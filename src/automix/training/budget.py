@@ -16,7 +16,14 @@ from automix.networks.create import SMALL_IMAGE
 from automix.runs.config import TrainConfig
 from automix.tasks.task import Task
 from automix.training.build import build_data, build_model, build_optimizer, build_task
-from automix.training.defaults import EPOCHS_TO_MIX, EVALUATIONS, FINETUNE, SIZE_STEP
+from automix.training.defaults import (
+    EPOCHS_TO_MIX,
+    EVALUATIONS,
+    FINETUNE,
+    SIZE_STEP,
+    evaluations_for,
+    warmup_for,
+)
 from automix.training.distributed import World
 from automix.training.hardware import autocast, choose_device, choose_precision
 
@@ -83,9 +90,9 @@ def fit_into(config: TrainConfig, minutes: float, *, fixed: Sequence[str] = ()) 
     mixes_by_default = config.recipe == FINETUNE and config.method != "vanilla" and "method" not in fixed
     if mixes_by_default and epochs < EPOCHS_TO_MIX:
         return fit_into(replace(config, method="vanilla"), minutes, fixed=fixed)
-    warmup = min(max(1, round(epochs / 20)), epochs - 1) if config.settings.warmup_epochs else 0
+    warmup = warmup_for(epochs) if config.settings.warmup_epochs else 0
     settings = replace(tried.settings, epochs=epochs, warmup_epochs=warmup, freeze=min(config.settings.freeze, epochs))
-    return replace(tried, settings=settings, eval_every=max(1, -(-epochs // EVALUATIONS)), eval_last=1)
+    return replace(tried, settings=settings, eval_every=evaluations_for(epochs), eval_last=1)
 
 
 def smaller_sizes(size: int | None) -> list[int | None]:

@@ -115,11 +115,34 @@ def length(facts: DataFacts, values: dict[str, Any]) -> dict[str, Any]:
     batch = values.get("batch_size") or min(LARGEST_BATCH, 2 ** max(1, (facts.train_count // 2).bit_length() - 1))
     per_epoch = max(1, facts.train_count // batch)
     epochs = values.get("epochs") or max(LEAST_EPOCHS, round(STEPS / per_epoch))
-    warmup = min(max(1, round(epochs / 20)), epochs - 1)
     return {
-        "batch_size": batch, "epochs": epochs, "warmup_epochs": warmup,
-        "eval_every": max(1, -(-epochs // EVALUATIONS)), "eval_last": 1,
+        "batch_size": batch, "epochs": epochs, "warmup_epochs": warmup_for(epochs),
+        "eval_every": evaluations_for(epochs), "eval_last": 1,
     }  # fmt: skip
+
+
+def warmup_for(epochs: int) -> int:
+    """Choose the epochs of warm-up: a twentieth of the training, at least one where it has two or more.
+
+    Args:
+        epochs: Epochs of the training.
+
+    Returns:
+        The number.
+    """
+    return min(max(1, round(epochs / 20)), epochs - 1)
+
+
+def evaluations_for(epochs: int) -> int:
+    """Choose the epochs between two evaluations: ten evaluations or fewer in the whole training.
+
+    Args:
+        epochs: Epochs of the training.
+
+    Returns:
+        The number.
+    """
+    return -(-epochs // EVALUATIONS)
 
 
 def settle_normalization(config: TrainConfig, *, resume: bool = False) -> TrainConfig:

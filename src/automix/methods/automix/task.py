@@ -142,9 +142,9 @@ class AutoMix(Task):
     # --- one training step
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
-        learned = x[: math.ceil(self.settings.block_share * len(x))]
-        mixed = x[: math.ceil(self.settings.mix_share * len(x))]
-        mixed = learned if self.settings.aux_loss == "joined" else mixed
+        settings = self.settings
+        mix_share = settings.block_share if settings.aux_loss == "joined" else settings.mix_share
+        learned, mixed = (x[: math.ceil(share * len(x))] for share in (settings.block_share, mix_share))
         q = self.draw(mixed, generator, distinct=len(mixed) < len(x))
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
