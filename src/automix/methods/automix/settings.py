@@ -69,7 +69,8 @@ class AutoMixSettings:
     """Weight of the objects in the label; `lam` has the rest. Only with `objects`."""
 
     block_lr: Annotated[float, Field(ge=0)] = 0.3
-    """Learning rate of the Mix Block, as a multiple of the student's (0.3, paper 1)."""
+    """Learning rate of the Mix Block, as a multiple of the student's (0.3, paper 1). 0 freezes the block: its loss and
+    the teacher's pass for it are left out."""
     block_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Share of each batch that the Mix Block learns from (0.25, paper 1)."""
     gamma: Annotated[float, Field(ge=0)] = 0.1

@@ -128,6 +128,8 @@ class AutoMix(Task):
         )
         self.tap = tap
         self.mix_block = mix_block
+        if settings.block_lr == 0:
+            mix_block.requires_grad_(False)  # so that its loss is not computed
         self.preset = preset
         self.settings = settings
         self.teacher_objects = None if settings.objects is None else TeacherObjects()
