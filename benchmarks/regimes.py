@@ -34,7 +34,7 @@ REGIMES: dict[str, Values] = {
     "a-short": {**CIFAR_CUT, "epochs": 80, "batch_size": 100},  # 1,600 steps
     "a-long": LONG,  # 5,000 steps
     "shapes": SHAPES,  # 2,400 steps: the replica's
-    "quickstart": {  # 1,080 steps: that of examples/quickstart.py
+    "quickstart": {  # 1,080 steps: that of `automix quickstart`
         **SHAPES,
         "model_options": {"layers": [1, 1, 1, 1], "channels": [8, 16, 32, 64]},
         "epochs": 180,
