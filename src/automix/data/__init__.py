@@ -8,6 +8,7 @@ from automix.data.bad_files import OtherDataError, Progress, SkippedFile, write_
 from automix.data.batch_plan import BatchPlan
 from automix.data.datasets import check_data, data_root, open_dataset
 from automix.data.decode import BadImage, ReadingError, read_image
+from automix.data.decode_cache import CachePlan, Caching
 from automix.data.folders import describe_ignored
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
@@ -24,6 +25,8 @@ __all__ = [
     "BadImage",
     "Balance",
     "BatchPlan",
+    "CachePlan",
+    "Caching",
     "Data",
     "Dataset",
     "ImageFiles",

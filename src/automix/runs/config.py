@@ -19,7 +19,7 @@ from automix.core.errors import AutomixError, one_line
 from automix.core.files import write_text
 from automix.core.normalization import Normalization
 from automix.core.validation import check_alpha, check_whole, unknown_name
-from automix.data import DATASETS, BadData, BatchPlan
+from automix.data import DATASETS, BadData, BatchPlan, Caching
 from automix.methods import check_method, has_own_teacher, methods, presets_of, settings_of
 from automix.runs.recipes import Recipe, find_recipe
 
@@ -90,6 +90,9 @@ class TrainConfig:
     """cpu, cuda, cuda:1, mps; auto: the first accelerator there is."""
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that read images, for datasets that are not held in memory."""
+    decode_cache: Caching = "auto"
+    """Keep decoded images of a folder in memory, up to 2 GiB: auto (large photographs may be reduced to twice the
+    training size), exact (as they are) or off."""
     bad_data: BadData = "fail"
     """Files that are no valid images: fail at the first one, or find all of them first and skip them."""
     eval_every: Annotated[int, Field(ge=1)] = 1
