@@ -2,13 +2,14 @@
 
 import re
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
-from automix.core.normalization import Normalization
 from automix.core.validation import check_choice, check_range, check_whole
-from automix.data.image_set import trim_long_side
+
+if TYPE_CHECKING:
+    from automix.core.normalization import Normalization
 
 Crop = Literal["none", "pad", "resized"]
 
@@ -87,7 +88,7 @@ def padding_for(size: int) -> int:
     return size // 8
 
 
-def train_transform(augmentation: Augmentation, size: int, normalization: Normalization) -> Any:
+def train_transform(augmentation: Augmentation, size: int, normalization: "Normalization") -> Any:
     """Make timm's training transform; the crops "pad" and "none" are torchvision's.
 
     Args:
@@ -101,6 +102,8 @@ def train_transform(augmentation: Augmentation, size: int, normalization: Normal
     """
     from timm.data import create_transform
     from torchvision import transforms
+
+    from automix.data.image_set import trim_long_side
 
     flip = 0.5 if augmentation.flip else 0.0
     first, colors, last = create_transform(
@@ -152,6 +155,8 @@ def test_transform(augmentation: Augmentation, size: int) -> Any:
     """
     from timm.data import create_transform
     from torchvision import transforms
+
+    from automix.data.image_set import trim_long_side
 
     steps = create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic").transforms
     crops = [step for step in steps if isinstance(step, transforms.Resize | transforms.CenterCrop)]

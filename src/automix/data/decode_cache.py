@@ -16,19 +16,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from automix.data.choices import Caching
 from automix.data.decode import read_image, read_size, reduced_size
 from automix.data.image_files import ImageFiles
 
 LIMIT = 2 * 2**30  # bytes of a process; larger sets are decoded anew in every epoch
 SIZES = 2  # a reduced short side is at least so many times the training size
-
-Caching = Literal["auto", "exact", "off"]
-"""Which decoded images are kept: also photographs that are reduced for it, only those as they are, or none."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 
@@ -15,8 +15,9 @@ from automix.core.validation import check_choice
 from automix.data.augmentation import Augmentation, padding_for
 from automix.data.bad_files import Progress, SkippedFile, drop_bad_files, find_bad_files, read_skipped
 from automix.data.batch_plan import BatchPlan
+from automix.data.choices import BadData, Balance, Caching
 from automix.data.datasets import open_dataset
-from automix.data.decode_cache import CachePlan, Caching, plan_cache
+from automix.data.decode_cache import CachePlan, plan_cache
 from automix.data.facts import median_short_side
 from automix.data.folders import EXPECTED
 from automix.data.image_files import ImageFiles
@@ -29,12 +30,6 @@ from automix.data.stream_loader import StreamLoader
 SMALL = 64  # pixels: up to this size images are held in memory
 MEMORY_LIMIT = 4 * 2**30  # bytes of training images; larger sets are streamed whatever their size
 PHOTO_SIZE = 224  # of larger images, if the augmentation gives no size
-
-BadData = Literal["fail", "skip"]
-"""What happens to a file that cannot be read as an image."""
-
-Balance = Literal["none", "sampling", "loss"]
-"""How rare classes are treated: images drawn so that classes come equally often, or the loss weighted."""
 
 
 @dataclass(frozen=True)
