@@ -206,7 +206,15 @@ QUICK = [
     "--help",
     "--version",
     "trian",
-    *(f"{name} --help" for name in ("methods", "models", "recipes", "datasets")),
+    *(f"{name} --help" for name in cli.COMMANDS if name != "detect"),
+    "train --nonsense 3",
+    "train shapes --epochs x",
+    "train shapes --lr -1",
+    "train shapes --method mixxup",
+    "train shapes --recipe nothing",
+    "evaluate runs/x --images q",
+    "bench",
+    "recipes",
 ]
 
 

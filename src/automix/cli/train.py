@@ -1,6 +1,7 @@
 """`automix train`: from a dataset or a folder of images to a run folder with a classifier in it."""
 
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,8 +9,8 @@ from cyclopts import Parameter
 
 from automix.cli._flags import Switch, flags_of, read_options
 from automix.core.errors import AutomixError
+from automix.methods import check_method
 from automix.runs.config import TrainConfig, read_config
-from automix.runs.folder import RunFolder
 from automix.runs.recipes import Recipe, find_recipe
 
 if TYPE_CHECKING:
@@ -55,10 +56,11 @@ def train(
         from_scratch: Train a new network even on photographs, for which pretrained weights are the default.
         flags: All other settings.
     """
+    settings = make_config(data, config, flags or {}, resume=resume, minutes=minutes, from_scratch=from_scratch)
+
     from automix.training import choose_display
     from automix.training import train as train_classifier
 
-    settings = make_config(data, config, flags or {}, resume=resume, minutes=minutes, from_scratch=from_scratch)
     train_classifier(settings, resume=resume, overwrite=overwrite, display=choose_display())
 
 
@@ -84,6 +86,9 @@ def make_config(
     Returns:
         The configuration.
     """
+    _check_values(flags)
+    from automix.runs.folder import RunFolder
+
     if resume and "out" in flags and file is None and (data is None or RunFolder(Path(flags["out"])).is_run):
         file = RunFolder(Path(flags["out"])).config
     settings = read_config(file) if file is not None else {}
@@ -117,3 +122,10 @@ def make_config(
             f"ema must be {str(made.settings.ema).lower()} with {made.method}, which has its own teacher"
         )
     return made
+
+
+def _check_values(flags: dict[str, Any]) -> None:
+    """Refuse a wrong value of a flag before torch is imported and the data is looked at."""
+    check_method(flags.get("method", TrainConfig.method))
+    recipe = type(find_recipe(flags.get("recipe", TrainConfig.recipe)))
+    recipe(**{item.name: flags[item.name] for item in fields(recipe) if item.name in flags})

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.core.blend import at_least_float32
 from automix.core.tensor_checks import as_lam, check_index
 from automix.core.validation import check_alpha
+
+_CPU = torch.device("cpu")
 
 
 def step_seed(seed: int, step: int, part: int = 0, stream: str = "mixing") -> int:
@@ -65,8 +66,8 @@ def draw_lam(
     Returns:
         `lam`, shape ``()`` or ``(N,)``.
     """
-    check_alpha(alpha)
     if lam is not None:
+        check_alpha(alpha)
         return as_lam(lam, len(x)).to(
             device=x.device, dtype=torch.float64 if x.dtype == torch.float64 else torch.float32
         )
@@ -87,7 +88,9 @@ def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: t
         Weights with sum 1 over the last axis.
     """
     check_alpha(alpha)
-    concentration = torch.full(shape, alpha, dtype=at_least_float32(x).dtype, device=_device(generator))
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    device = _CPU if generator is None else generator.device
+    concentration = torch.full(shape, alpha, dtype=dtype, device=device)
     return torch._sample_dirichlet(concentration, generator).to(x.device)
 
 
@@ -103,7 +106,9 @@ def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Gener
         Partners, ``(N,)``.
     """
     if index is None:
-        return torch.randperm(len(x), generator=generator, device=_device(generator)).to(x.device)
+        return torch.randperm(len(x), generator=generator, device=_CPU if generator is None else generator.device).to(
+            x.device
+        )
     check_index(index, len(x))
     return index.to(x.device)
 
@@ -118,7 +123,7 @@ def draw_cycle(x: Tensor, *, generator: torch.Generator | None = None) -> Tensor
     Returns:
         A permutation of ``range(N)`` without fixed points (for N = 1 there is none).
     """
-    order = torch.randperm(len(x), generator=generator, device=_device(generator))
+    order = torch.randperm(len(x), generator=generator, device=_CPU if generator is None else generator.device)
     index = torch.empty_like(order)
     index[order] = order.roll(1)
     return index.to(x.device)
@@ -135,11 +140,7 @@ def draw_uniform(x: Tensor, shape: tuple[int, ...], generator: torch.Generator |
     Returns:
         Numbers in [0, 1).
     """
-    return torch.rand(shape, generator=generator, device=_device(generator)).to(x.device)
-
-
-def _device(generator: torch.Generator | None) -> torch.device:
-    return generator.device if generator is not None else torch.device("cpu")
+    return torch.rand(shape, generator=generator, device=_CPU if generator is None else generator.device).to(x.device)
 
 
 def draw_one(choices: Sequence[Any], generator: torch.Generator | None) -> Any:

@@ -67,7 +67,7 @@ def check_classes(y: Tensor, num_classes: int) -> None:
         if y.shape[1] != num_classes:
             raise AutomixError(f"label rows must have num_classes={num_classes} columns, got {y.shape[1]}")
     elif y.device.type == "cpu" and len(y):
-        low, high = (int(bound) for bound in torch.aminmax(y))
+        low, high = map(int, torch.aminmax(y))
         if low < 0 or high >= num_classes:
             raise AutomixError(
                 f"class indices must be in [0, {num_classes - 1}] for num_classes={num_classes}, "

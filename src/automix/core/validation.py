@@ -24,7 +24,7 @@ def check_range(name: str, value: float, low: float, high: float = math.inf, *, 
         bounds: Which bounds belong to the interval: ``"[]"``, ``"(]"``, ``"[)"`` or ``"()"``.
     """
     if (
-        is_number(value)
+        (type(value) is float or is_number(value))  # a float needs no further call, in functions of every step
         and (low <= value if bounds[0] == "[" else low < value)
         and (value <= high if bounds[1] == "]" else value < high)
     ):

@@ -1,10 +1,11 @@
 """From a dataset's name and an augmentation to batches: in memory if the images are small, else streamed."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 
@@ -14,7 +15,9 @@ from automix.core.validation import check_choice
 from automix.data.augmentation import Augmentation, padding_for
 from automix.data.bad_files import Progress, SkippedFile, drop_bad_files, find_bad_files, read_skipped
 from automix.data.batch_plan import BatchPlan
+from automix.data.choices import BadData, Balance, Caching
 from automix.data.datasets import open_dataset
+from automix.data.decode_cache import CachePlan, plan_cache
 from automix.data.facts import median_short_side
 from automix.data.folders import EXPECTED
 from automix.data.image_files import ImageFiles
@@ -27,12 +30,6 @@ from automix.data.stream_loader import StreamLoader
 SMALL = 64  # pixels: up to this size images are held in memory
 MEMORY_LIMIT = 4 * 2**30  # bytes of training images; larger sets are streamed whatever their size
 PHOTO_SIZE = 224  # of larger images, if the augmentation gives no size
-
-BadData = Literal["fail", "skip"]
-"""What happens to a file that cannot be read as an image."""
-
-Balance = Literal["none", "sampling", "loss"]
-"""How rare classes are treated: images drawn so that classes come equally often, or the loss weighted."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,7 @@ class Data:
         skipped: The files that are left out; None unless opened with ``bad_data="skip"``.
         class_counts: Number of training images of each class; None if labels are known only by reading the images.
         ignored: How many files in the class folders are no images, by ending; see `describe_ignored`.
+        cache: Which decoded images are kept in memory.
     """
 
     name: str
@@ -60,6 +58,7 @@ class Data:
     skipped: tuple[SkippedFile, ...] | None = None
     class_counts: tuple[int, ...] | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
+    cache: CachePlan = field(default_factory=CachePlan)
 
     def file_counts(self) -> dict[str, int]:
         """Count the files for "training" and "testing", the skipped ones included."""
@@ -82,6 +81,7 @@ def open_data(
     world_size: int = 1,
     accumulate: int = 1,
     workers: int = 2,
+    decode_cache: Caching = "auto",
     normalization: Normalization | None = None,
     balance: Balance = "none",
     bad_data: BadData = "fail",
@@ -108,6 +108,8 @@ def open_data(
         world_size: Number of processes.
         accumulate: Gradient accumulation steps of a process in a step.
         workers: Worker processes for streamed images; 0 reads in this process.
+        decode_cache: "auto" keeps the decoded images of a folder in memory if they take at most 2 GiB, for which large
+            photographs may be reduced to twice the training size; "exact" reduces none; "off" keeps none.
         normalization: Mean and standard deviation of the pixels, for instance those of pretrained weights. If not
             given, the ones above.
         balance: "sampling" draws images so that all classes come equally often. "loss" only checks that the labels are
@@ -123,6 +125,7 @@ def open_data(
     """
     check_choice("bad_data", bad_data, get_args(BadData))
     check_choice("balance", balance, get_args(Balance))
+    check_choice("decode_cache", decode_cache, get_args(Caching))
     if classes is not None and classes < 2:
         raise AutomixError(f"classes must be >= 2, got {classes}")
     known = DATASETS.get(name)
@@ -153,6 +156,7 @@ def open_data(
     size = augmentation.train_size or _native_size(train)
     test_size = augmentation.test_size or size
     fits = size <= SMALL and len(train) * 3 * size**2 <= MEMORY_LIMIT and not per_image
+    cache = CachePlan()
     loader: MemoryLoader | StreamLoader
     if isinstance(train, Loadable) and isinstance(test, Loadable) and (generated or fits):
         loader = MemoryLoader(
@@ -166,6 +170,11 @@ def open_data(
             normalization=normalization,
         )
     else:
+        if isinstance(train, ImageFiles) and isinstance(test, ImageFiles):
+            processes = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+            cache = plan_cache(
+                train, test, train_size=size, test_size=test_size, caching=decode_cache, processes=processes
+            )
         loader = StreamLoader(
             train,
             test,
@@ -175,9 +184,10 @@ def open_data(
             test_size=test_size,
             workers=workers,
             normalization=normalization or IMAGENET,
+            cache=cache,
         )
     counts, ignored = _class_counts(train), _count_ignored(train, test)
-    return Data(name, train.classes, size, len(train), len(test), loader, skipped, counts, ignored)
+    return Data(name, train.classes, size, len(train), len(test), loader, skipped, counts, ignored, cache)
 
 
 def load_images(

@@ -68,10 +68,14 @@ def task_mixer(task: Task, mean: Sequence[float] | Tensor, std: Sequence[float] 
     if not smallest > 0:
         raise AutomixError(f"std must be > 0, got {smallest:g}")
 
+    last: list[tuple[Tensor, Tensor]] = []  # pixels, normalized: one tensor for all lams of a batch
+
     def mix(pixels: Tensor, labels: Tensor, lam: float, index: Tensor) -> Tensor:
         per_sample = torch.full((len(pixels),), lam, device=pixels.device)
         generator = step_generator(0, 0, stream=f"mixed samples {labels.tolist()} {index.tolist()}")
-        x = normalize(pixels, mean, std)
+        if not last or last[0][0] is not pixels:
+            last[:] = [(pixels, normalize(pixels, mean, std))]
+        x = last[0][1]
         with torch.no_grad(), eval_mode(task):
             mixed = task.make_mixed(x, labels, lam=per_sample, index=index, generator=generator)
         if mixed.target.y_a.ndim != 1:

@@ -8,13 +8,14 @@ import pkgutil
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from automix.core.validation import unknown_name
-from automix.tasks.mix_task import MixTask
-from automix.tasks.task import Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from automix.tasks.task import Task
 
 __all__ = ["check_method", "create_task", "find_method", "has_own_teacher", "methods", "presets_of", "settings_of"]
 
@@ -51,7 +52,7 @@ def find_method(name: str) -> ModuleType:
     return import_module(f"{__name__}.{name}")
 
 
-def create_task(name: str, model: nn.Module, **options: Any) -> Task:
+def create_task(name: str, model: "nn.Module", **options: Any) -> "Task":
     """Build the training task of a method around a model.
 
     A method that needs more than its mixing function (gradients, attention, a helper network) has a `create_task` of
@@ -68,6 +69,8 @@ def create_task(name: str, model: nn.Module, **options: Any) -> Task:
     module = find_method(name)
     if hasattr(module, "create_task"):
         return module.create_task(model, **options)
+    from automix.tasks.mix_task import MixTask
+
     return MixTask(model, getattr(module, name), **options)
 
 

@@ -137,6 +137,7 @@ def build_data(
         world_size=world.size,
         accumulate=config.accumulate,
         workers=config.workers,
+        decode_cache=config.decode_cache,
         bad_data=config.bad_data,
         balance=config.settings.balance,
         skip_list=RunFolder(config.folder).skipped if use_skip_list else None,

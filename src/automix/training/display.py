@@ -91,6 +91,8 @@ class Lines(Display):
             self.console.print(line, markup=False)
         if run.data.ignored:
             self.console.print(describe_ignored(run.data.ignored), markup=False)
+        if cache := run.data.cache.describe():
+            self.console.print(cache, markup=False)
         if run.step:
             self.console.print(f"resumed after step {run.step} of {run.total_steps}")
 

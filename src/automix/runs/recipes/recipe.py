@@ -12,7 +12,7 @@ from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
 from automix.core.validation import check_range
 from automix.data.augmentation import Augmentation, Crop
-from automix.data.open import Balance
+from automix.data.choices import Balance
 from automix.methods import presets_of
 from automix.runs.recipes.alphas import Setting, paper_alpha
 
