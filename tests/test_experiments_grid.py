@@ -19,7 +19,7 @@ from automix.studies.changes import read_changes
 from automix.studies.cost import estimate_seconds, step_times
 from automix.studies.experiment import Experiment
 from automix.studies.names import METHODS
-from automix.studies.plan import Grid, Job, plan_jobs, select
+from automix.studies.plan import CHANGED_DEFAULTS, Grid, Job, all_settings, folder_name, plan_jobs, select
 from automix.training import Stopped
 from automix.training.display import Silent
 from automix.training.run import Run
@@ -283,11 +283,13 @@ def tiny_job(datasets: Path, out: Path, method: str, **values: Any) -> Job:
 WITH_RUNS = sorted({row.values["method"] for e in EXPERIMENTS.values() for row in e.rows if "method" in row.values})
 
 
-@pytest.mark.parametrize("method", [name for name in WITH_RUNS if name not in ("transmix", "automix", "attentivemix")])
+@pytest.mark.parametrize(
+    "method", [name for name in WITH_RUNS if name not in ("transmix", "automix", "attentivemix", "comixup")]
+)
 def test_averaging_does_not_change_the_student(method: str, datasets: Path, tmp_path: Path) -> None:
     """So that one run gives both numbers; but for the methods that look through what is deployed.
 
-    AttentiveMix does too, but finds the same two places in maps as small as these.
+    AttentiveMix and Co-Mixup do too, but find the same places in images as small as these.
     """
     from safetensors.torch import load_file
 
@@ -352,3 +354,27 @@ def test_time_left_is_estimated_from_similar_runs(tmp_path: Path) -> None:
         pytest.approx(300),
         None,
     ]
+
+
+def test_kept_runs_keep_their_names() -> None:
+    """Each kept run of a method whose default has changed is still one of the replica's."""
+    kept = json.loads((Path(__file__).parent.parent / "docs/results/replica-runs.json").read_text())
+    grid = Grid(Path("runs"), trials=3)
+    planned = {job.name for experiment in EXPERIMENTS.values() for job in plan_jobs(experiment, grid)}
+    for method in CHANGED_DEFAULTS:
+        names = {name for name in kept if f"-{method}-" in name}
+        assert names
+        assert names <= planned
+    of_table = {job.name for job in plan_jobs(EXPERIMENTS["table1"], grid)}
+    assert not of_table & set(kept)
+
+
+def test_a_changed_default_has_a_name_of_its_own() -> None:
+    values = all_settings({"data": "shapes", "recipe": "quick", "model": "resnet18", "method": "puzzlemix"})
+    values["seed"] = 0
+
+    def name(**options: Any) -> str:
+        return folder_name({**values, "method_options": options})
+
+    assert name() == name(levels=3)
+    assert len({name(), name(levels=2), name(levels=4)}) == 3

@@ -25,8 +25,8 @@ def predict(run: Path, /, *images: Path, top: Integer = 3, which: Which = "last"
     print_table(("image", "classes"), rows)
     for bad in (p for p in predictions if p.error is not None):
         print_error(f"{bad.path}: {bad.error}")
-    if not rows:
-        raise AutomixError("none of the images could be read")
+    if failed := len(predictions) - len(rows):
+        raise AutomixError(f"{failed} of {len(predictions)} images could not be read")
 
 
 def _answers(classes: tuple[str, ...], probabilities: tuple[float, ...]) -> str:

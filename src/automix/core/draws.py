@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from automix.core.tensor_checks import as_lam, check_index
-from automix.core.validation import check_alpha
+from automix.core.validation import check_alpha, check_range
 
 _CPU = torch.device("cpu")
 
@@ -73,6 +73,25 @@ def draw_lam(
         )
     # A pair of Dirichlet(alpha, alpha) is (lam, 1 - lam); torch.distributions.Beta cannot take a generator.
     return draw_dirichlet(x, (len(x), 2) if per_sample else (2,), alpha, generator)[..., 0]
+
+
+def mix_with_probability(lam: Tensor, prob: float, generator: torch.Generator | None = None) -> Tensor:
+    """Leave some batches, or samples, unmixed.
+
+    Nothing is drawn if `prob` is 1.
+
+    Args:
+        lam: Drawn shares of the first image, shape ``()`` or ``(N,)``.
+        prob: Probability that a share is kept, in [0, 1]; else it becomes 1.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The shares.
+    """
+    check_range("prob", prob, 0, 1)
+    if prob == 1:
+        return lam
+    return torch.where(draw_uniform(lam, tuple(lam.shape), generator) < prob, lam, 1.0)
 
 
 def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: torch.Generator | None = None) -> Tensor:

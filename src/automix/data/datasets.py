@@ -15,6 +15,7 @@ from automix.data import layouts
 from automix.data.bad_files import drop_bad_files, read_skipped
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
+from automix.data.imagenet import has_flat_val
 from automix.data.readers import ITERABLE, PREFIXES, has_tars, open_reader, open_tars
 from automix.data.registry import DATASETS, Dataset
 from automix.data.shards import open_shards
@@ -121,6 +122,8 @@ def _open_folder(folder: Path) -> tuple[Split, Split]:
     for known in DATASETS.values():
         if known.marker not in ("", "train") and (folder / known.marker).exists():
             return _list(known, folder)
+    if has_flat_val(folder):
+        return _list(DATASETS["imagenet"], folder)
     if has_tars(folder):
         return open_tars(folder)
     return layouts.cifar(folder)  # class folders, unless it has the name of CIFAR's python files

@@ -60,6 +60,13 @@ class Data:
     ignored: Mapping[str, int] = field(default_factory=dict)
     cache: CachePlan = field(default_factory=CachePlan)
 
+    @property
+    def normalization(self) -> Normalization:
+        """How the loader normalizes images."""
+        red, green, blue = self.loader.mean.tolist()
+        deviations = self.loader.std.tolist()
+        return Normalization((red, green, blue), (deviations[0], deviations[1], deviations[2]))
+
     def file_counts(self) -> dict[str, int]:
         """Count the files for "training" and "testing", the skipped ones included."""
         skipped = [file.use for file in self.skipped or ()]

@@ -4,6 +4,7 @@ A method is a module (or package) in this folder with a function of the same nam
 nothing to register: `methods` lists the folder. Modules whose name starts with an underscore are helpers.
 """
 
+import inspect
 import pkgutil
 import sys
 from importlib import import_module
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
 
     from automix.tasks.task import Task
 
-__all__ = ["check_method", "create_task", "find_method", "has_own_teacher", "methods", "presets_of", "settings_of"]
+__all__ = [
+    "check_method",
+    "create_task",
+    "find_method",
+    "has_own_teacher",
+    "methods",
+    "presets_of",
+    "settings_of",
+    "takes_normalization",
+]
 
 
 def methods() -> list[str]:
@@ -110,6 +120,20 @@ def settings_of(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """
     module = find_method(name)
     return module.resolve_settings(options) if hasattr(module, "resolve_settings") else {}
+
+
+def takes_normalization(name: str) -> bool:
+    """Tell whether a method works on pixels and so has to know how images were normalized.
+
+    Args:
+        name: One of `methods()`.
+
+    Returns:
+        True if its function or its `create_task` has the options ``mean`` and ``std``.
+    """
+    module = find_method(name)
+    functions = (getattr(module, attribute, None) for attribute in (name, "create_task"))
+    return any(callable(each) and "mean" in inspect.signature(each).parameters for each in functions)
 
 
 class _CallableModule(ModuleType):

@@ -188,6 +188,20 @@ def existing_stages(model: nn.Module, stages: Sequence[int]) -> tuple[int, ...]:
     return tuple(stage for stage in stages if stage <= len(stage_modules(model)))
 
 
+def stem_modules(model: nn.Module) -> tuple[str, ...]:
+    """Find the submodule whose output goes into the first stage, by the names that timm's networks have for it.
+
+    Args:
+        model: The network.
+
+    Returns:
+        Its name; empty if no submodule has such a name.
+    """
+    names = dict(model.named_children())
+    # of a ResNet the last part of the stem, before its pooling; bn1 has the activation in EfficientNets
+    return next(((name,) for name in ("stem", "patch_embed", "act1", "bn1") if name in names), ())
+
+
 def channels_last_maps(model: nn.Module) -> bool:
     """Tell whether the layers of a timm network return maps (N, h, w, C), as Swin's do.
 

@@ -37,6 +37,14 @@ ADDED_LATER = (
 names."""
 
 
+CHANGED_DEFAULTS: dict[str, Values] = {
+    "manifoldmix": {"layers": ([0, 1, 2, 3], [0, 1, 2])},
+    "puzzlemix": {"levels": (2, 3)},
+}
+"""Options of methods whose default has changed, before and now. A run is named as if the one before still held: runs
+made before keep their names, and rows that ask for the one before find them."""
+
+
 @dataclass(frozen=True)
 class Grid:
     """How an experiment is run.
@@ -236,6 +244,7 @@ def folder_name(values: Values) -> str:
         DATA-MODEL-METHOD-HASH-SEED; the hash is over all settings that decide the run.
     """
     deciding = {name: value for name, value in values.items() if name not in TRIALS_DIFFER_IN}
+    deciding["method_options"] = _options_to_hash(values["method"], values["method_options"])
     recipe = cached_recipe(values["recipe"])
     for name in ADDED_LATER:
         if name in deciding and deciding[name] == getattr(recipe, name, getattr(TrainConfig, name, None)):
@@ -243,3 +252,13 @@ def folder_name(values: Values) -> str:
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     words = (Path(values["data"]).name, values["model"].partition(".")[0], values["method"])
     return "-".join([*(re.sub(r"[^\w.-]+", "_", word) for word in words), digest, str(values["seed"])])
+
+
+def _options_to_hash(method: str, options: Values) -> Values:
+    """Options of a method with those of `CHANGED_DEFAULTS` as if the default before still held."""
+    hashed = dict(options)
+    for name, (before, now) in CHANGED_DEFAULTS.get(method, {}).items():
+        value = hashed.pop(name, now)
+        if value != before:
+            hashed[name] = value
+    return hashed

@@ -11,8 +11,9 @@ from torch.optim import Optimizer
 
 from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss, balanced_weights
 from automix.core.errors import AutomixError, one_line
+from automix.core.normalization import Normalization
 from automix.data import Data, Progress, open_data
-from automix.methods import create_task
+from automix.methods import create_task, takes_normalization
 from automix.networks.create import create_model
 from automix.networks.freeze import freeze_stages
 from automix.networks.head import head_parameters
@@ -78,7 +79,12 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
 
 
 def build_task(
-    config: TrainConfig, model: nn.Module, *, resumed: bool = False, class_counts: Sequence[int] | None = None
+    config: TrainConfig,
+    model: nn.Module,
+    *,
+    resumed: bool = False,
+    class_counts: Sequence[int] | None = None,
+    normalization: Normalization | None = None,
 ) -> Task:
     """Build the method around the network, with the recipe's alpha, loss and momentum pipeline.
 
@@ -89,6 +95,7 @@ def build_task(
             if its own file is gone.
         class_counts: Number of training images of each class, for a loss that weights them; not needed if the task is
             not trained.
+        normalization: How the images are normalized, for methods that work on pixels.
 
     Returns:
         The task.
@@ -101,6 +108,8 @@ def build_task(
         "low_memory": True,
     }
     options = config.effective_options
+    if normalization is not None and takes_normalization(config.method):
+        options = {"mean": normalization.mean, "std": normalization.std, **options}
     if resumed and "mix_block" in options and not Path(str(options["mix_block"])).exists():
         options["mix_block"] = str(RunFolder(config.folder).mix_block)
     if taken := sorted(own.keys() & options.keys()):

@@ -46,7 +46,7 @@ def prepare(
     data = build_data(config, world, use_skip_list=resumed, progress=progress)
     torch.manual_seed(config.seed)
     model = build_model(config, len(data.classes), data.image_size, load=not resumed)
-    task = build_task(config, model, resumed=resumed, class_counts=data.class_counts)
+    task = build_task(config, model, resumed=resumed, class_counts=data.class_counts, normalization=data.normalization)
     task.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
     optimizer = build_optimizer(config.settings, task)
     run = Run(
