@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from automix.cli._flags import Integer, Several, Which
+from automix.cli._flags import Integer, Several, Switch, Which
 from automix.cli._output import print_table
 
 
@@ -19,6 +19,7 @@ def evaluate(
     weights: str | None = None,
     images: Integer | None = None,
     corrupted: Path | None = None,
+    squeeze: Switch = False,
     batch_size: Integer = 100,
     device: str = "auto",
     out: Path | None = None,
@@ -44,6 +45,7 @@ def evaluate(
         weights: A file or folder of weights for a network given by name.
         images: Use so many test images only.
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C.
+        squeeze: For localization: squeeze images into a square instead of cropping the center.
         batch_size: Images at once.
         device: cpu, cuda, cuda:1, mps; auto for the first accelerator there is.
         out: The folder for values and pictures.
@@ -72,6 +74,7 @@ def evaluate(
         inputs,
         batch_size=batch_size,
         corrupted=corrupted,
+        squeeze=squeeze,
         track=progress_bar if sys.stdout.isatty() else no_progress,
     )
     rows, remarks = [], []

@@ -63,6 +63,7 @@ def evaluate(
     weights: str | None = None,
     images: int | None = None,
     corrupted: str | Path | None = None,
+    squeeze: bool = False,
     batch_size: int = BATCH,
     device: torch.device | str = "auto",
     out: str | Path | None = None,
@@ -80,6 +81,7 @@ def evaluate(
         weights: A file or folder of weights for a network given by name; pretrained weights if not given.
         images: Use this many test images only, of as many classes as possible.
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C; corrupted images are generated if not given.
+        squeeze: Squeeze images into a square for the localization, as Choe et al. do, instead of cropping the center.
         batch_size: Images per forward pass.
         device: Where the classifier runs; ``"auto"`` for the first accelerator there is.
         out: Write values and pictures into this folder; nothing is written if not given.
@@ -96,7 +98,7 @@ def evaluate(
     inputs = open_inputs(
         run, data=data, data_root=data_root, weights=weights, which=which, images=images, device=device
     )
-    session = Session(inputs, batch_size, None if corrupted is None else Path(corrupted), track)
+    session = Session(inputs, batch_size, None if corrupted is None else Path(corrupted), squeeze, track)
     results = {}
     for name, result in run_evaluators(session, names):
         if isinstance(result, EvaluationResult):
@@ -161,11 +163,11 @@ def _mixed(session: Session) -> EvaluationResult:
     pictures = dict(result.pictures)
     if session.has_cam:
         pictures["cam-panels"] = lambda: cam_panels(*session.classifier_and_samples, mixers)
-    return EvaluationResult(result.values, pictures, (*result.notes, *session.mixers.notes))
+    return EvaluationResult(result.values, pictures, (*result.notes, *session.mixers.notes), result.series)
 
 
 def _localization(session: Session) -> EvaluationResult:
-    return evaluate_localization(*session.classifier_and_samples, **session.options)
+    return evaluate_localization(*session.classifier_and_samples, squeeze=session.squeeze, **session.options)
 
 
 def _no_boxes_or_maps(session: Session) -> str:
