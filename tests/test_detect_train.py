@@ -111,8 +111,14 @@ def test_resumed_run_equals_an_uninterrupted_one(backbone: str, tmp_path: Path, 
 
 @pytest.mark.usefixtures("few_scenes")
 def test_two_processes_equal_two_micro_batches(backbone: str, tmp_path: Path) -> None:
+    """After one step: later, rounding decides which of two nearly equal proposals is kept.
+
+    The images have 64 px, a multiple of 32: torchvision infers the stride from the first image that it sees, before it
+    is padded, and is wrong for images of 40 px.
+    """
+    step = replace(TINY, steps=1, warmup_steps=0, drops=(), short_sides=(64,))
     one = DetectConfig(
-        data="shapes", backbone=backbone, accumulate=2, device="cpu", settings=TINY, out=str(tmp_path / "one")
+        data="shapes", backbone=backbone, accumulate=2, device="cpu", settings=step, out=str(tmp_path / "one")
     )
     train_detector(one)
     two = replace(one, accumulate=1, out=str(tmp_path / "two"))
@@ -125,7 +131,7 @@ def test_two_processes_equal_two_micro_batches(backbone: str, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     first, second = (load_file(config.folder / "detector.safetensors") for config in (one, two))
     for name, value in first.items():
-        torch.testing.assert_close(second[name], value, atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(second[name], value, atol=1e-5, rtol=1e-4)
     losses = [json.loads((config.folder / "metrics.jsonl").read_text())["loss"] for config in (one, two)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
