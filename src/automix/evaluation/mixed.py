@@ -112,7 +112,7 @@ def evaluate_mixed(
             values[f"{name}_top2_at_0.5"] = curve.top2[curve.lams.index(0.5)]
     pairs = next(iter(curves.values())).pairs
     note = f"{pairs} pairs of two classes; {len(samples) - pairs} pairs of one class are left out"
-    series: dict[str, list[float | None]] = {"lams": sorted(set(lams))}
+    series: dict[str, list[float | None]] = {"lams": [*sorted(set(lams))]}
     for name, curve in curves.items():
         series |= {f"{name}_top1": list(curve.top1), f"{name}_top2": list(curve.top2)}
     return MixedResult(values, {"mixed": lambda: draw_curves(curves)}, (note,), series, curves)

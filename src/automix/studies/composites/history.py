@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
+from torch import Tensor
 
 from automix.evaluation.plots import BLUE, ORANGE, as_image, new_figure
 from automix.pictures.grid import image_grid, stack_pictures
@@ -45,7 +46,8 @@ def draw_collapse(experiment: Experiment, tables: Sequence[ResultTable], out: Pa
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    rows, (lam,) = {}, experiment.lams
+    rows: dict[str, Tensor] = {}
+    (lam,) = experiment.lams
     for run, samples in with_samples(runs):
         rows = rows or {"image": samples.images, "partner": samples.partners}
         rows |= {f"{run.title}\nlam {lam:g}": samples.mixed[lam], f"mask of\n{run.title}": samples.masks[lam]}

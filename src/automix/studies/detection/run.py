@@ -53,7 +53,7 @@ class DetectRun:
     def plan(self) -> BatchPlan:
         """The images of each step."""
         settings, config, world = self.config.settings, self.config, self.world
-        processes = {"rank": world.rank, "world_size": world.size, "accumulate": config.accumulate}
+        processes: dict[str, Any] = {"rank": world.rank, "world_size": world.size, "accumulate": config.accumulate}
         return BatchPlan(len(self.train), settings.batch_size, config.seed, **processes)
 
     @property

@@ -64,7 +64,7 @@ class Voc07Precision:
         counts = {label: int((classes == label).sum()) for label in classes.unique().tolist()}
         of_class = {label: found[found[:, 0] == label] for label in counts}
         precisions = [
-            np.mean([average_precision(of_class[label], counts[label], t) for label in counts]) if counts else 0.0
+            sum(average_precision(of_class[label], counts[label], t) for label in counts) / max(1, len(counts))
             for t in THRESHOLDS
         ]
         at = dict(zip(THRESHOLDS, precisions, strict=True))
