@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from automix.cli._flags import Integer, Several, Which
+from automix.cli._flags import Integer, Several, Switch, Which
 from automix.cli._output import print_table
 
 
@@ -22,6 +22,7 @@ def evaluate(
     images: Integer | None = None,
     corrupted: Path | None = None,
     severities: Annotated[tuple[Integer, ...], Several, Parameter(show_default=False)] = (),
+    squeeze: Switch = False,
     batch_size: Integer = 100,
     device: str = "auto",
     out: Path | None = None,
@@ -48,6 +49,7 @@ def evaluate(
         images: Use so many test images only.
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C.
         severities: Of the corruptions, 1 to 5; all on a named dataset, 3 on a folder if not given.
+        squeeze: For localization: squeeze images into a square instead of cropping the center.
         batch_size: Images at once.
         device: cpu, cuda, cuda:1, mps; auto for the first accelerator there is.
         out: The folder for values and pictures.
@@ -76,6 +78,7 @@ def evaluate(
         inputs,
         batch_size=batch_size,
         corrupted=corrupted,
+        squeeze=squeeze,
         track=progress_bar if sys.stdout.isatty() else no_progress,
         severities=severities or None,
     )

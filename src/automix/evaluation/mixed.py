@@ -105,7 +105,7 @@ def evaluate_mixed(
 
     Returns:
         ``<mixer>_top1`` and ``<mixer>_top2``, means over 0 < lam < 1, and ``<mixer>_top2_at_0.5``, in percent; all lams
-        are in `curves` and in the picture.
+        are in `curves`, in the series and in the picture.
     """
     curves = _measure(model, samples, mixers, sorted(set(lams)), seed, predictions, batch_size, track)
     values: dict[str, float] = {}
@@ -115,7 +115,10 @@ def evaluate_mixed(
             values[f"{name}_top2_at_0.5"] = curve.top2[curve.lams.index(0.5)]
     pairs = next(iter(curves.values())).pairs
     note = f"{pairs} pairs of two classes; {len(samples) - pairs} pairs of one class are left out"
-    return MixedResult(values, {"mixed": lambda: draw_curves(curves)}, (note,), curves)
+    series: dict[str, list[float | None]] = {"lams": [*sorted(set(lams))]}
+    for name, curve in curves.items():
+        series |= {f"{name}_top1": list(curve.top1), f"{name}_top2": list(curve.top2)}
+    return MixedResult(values, {"mixed": lambda: draw_curves(curves)}, (note,), series, curves)
 
 
 def _measure(
@@ -197,12 +200,24 @@ def _check(samples: Samples, mixers: Mapping[str, Mixer], lams: Sequence[float],
 
 def draw_curves(curves: Mapping[str, Curve]) -> Image.Image:
     """Draw top-1 and top-2 over lam, with a line for each mixer."""
+    return draw_accuracies({name: vars(curve) for name, curve in curves.items()})
+
+
+def draw_accuracies(lines: Mapping[str, Mapping[str, Sequence[float]]]) -> Image.Image:
+    """Draw top-1 and top-2 on mixed samples over lam.
+
+    Args:
+        lines: By name, ``lams``, ``top1`` and ``top2``.
+
+    Returns:
+        The picture, with a line for each name.
+    """
     figure, axes = new_figure(9.0, 4.0, ncols=2)
     titles = ("top-1: the prediction is one of the two", "top-2: the first two predictions are the two")
     for axis, title, which in zip(axes, titles, ("top1", "top2"), strict=True):
-        for number, (name, curve) in enumerate(curves.items()):
+        for number, (name, line) in enumerate(lines.items()):
             style = {"color": f"C{number % 10}", "linestyle": ("-", "--", ":")[number // 10 % 3]}
-            axis.plot(curve.lams, getattr(curve, which), marker="o", markersize=3.5, label=name, **style)
+            axis.plot(line["lams"], line[which], marker="o", markersize=3.5, label=name, **style)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("lam, the share of the first image")
         axis.set_ylabel("accuracy (%)")

@@ -38,6 +38,7 @@ def write_result(folder: Path, inputs: EvaluationInputs, name: str, result: Eval
         notes.append(f"not all pictures are drawn: {error}")
     entry = {
         "values": result.values,
+        **({"series": result.series} if result.series else {}),
         "notes": notes,
         "pictures": pictures,
         "source": inputs.source,
@@ -58,8 +59,8 @@ def read_results(folder: Path) -> dict[str, Any]:
         folder: The folder of an evaluation.
 
     Returns:
-        Entries by evaluator, with ``values``, ``notes``, ``pictures``, ``source``, ``which``, ``data`` and ``images``;
-        empty if there is no file.
+        Entries by evaluator, with ``values``, ``series`` (if the evaluator has any), ``notes``, ``pictures``,
+        ``source``, ``which``, ``data`` and ``images``; empty if there is no file.
     """
     path = folder / RESULTS
     if not path.exists():

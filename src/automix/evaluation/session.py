@@ -36,6 +36,7 @@ class Session:
         inputs: The classifier and its test images.
         batch_size: Images per forward pass.
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C; corrupted images are generated if not given.
+        squeeze: Squeeze images into a square for the localization, instead of cropping the center.
         track: Progress display.
         severities: Severities of the corruptions; chosen by the data if not given.
     """
@@ -43,6 +44,7 @@ class Session:
     inputs: EvaluationInputs
     batch_size: int = BATCH
     corrupted: Path | None = None
+    squeeze: bool = False
     track: Track = no_progress
     severities: tuple[int, ...] | None = None
 

@@ -66,6 +66,7 @@ def evaluate(
     images: int | None = None,
     corrupted: str | Path | None = None,
     severities: Sequence[int] | None = None,
+    squeeze: bool = False,
     batch_size: int = BATCH,
     device: torch.device | str = "auto",
     out: str | Path | None = None,
@@ -85,6 +86,7 @@ def evaluate(
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C; corrupted images are generated if not given.
         severities: Severities of the corruptions, from 1 to 5. If not given, all of them on a named dataset, and 3
             alone on a folder.
+        squeeze: Squeeze images into a square for the localization, as Choe et al. do, instead of cropping the center.
         batch_size: Images per forward pass.
         device: Where the classifier runs; ``"auto"`` for the first accelerator there is.
         out: Write values and pictures into this folder; nothing is written if not given.
@@ -105,8 +107,9 @@ def evaluate(
         inputs,
         batch_size,
         None if corrupted is None else Path(corrupted),
-        track,
-        None if severities is None else tuple(severities),
+        squeeze=squeeze,
+        track=track,
+        severities=None if severities is None else tuple(severities),
     )
     results = {}
     for name, result in run_evaluators(session, names):
@@ -186,11 +189,11 @@ def _mixed(session: Session) -> EvaluationResult:
     pictures = dict(result.pictures)
     if session.has_cam:
         pictures["cam-panels"] = lambda: cam_panels(*session.classifier_and_samples, mixers)
-    return EvaluationResult(result.values, pictures, (*result.notes, *session.mixers.notes))
+    return EvaluationResult(result.values, pictures, (*result.notes, *session.mixers.notes), result.series)
 
 
 def _localization(session: Session) -> EvaluationResult:
-    return evaluate_localization(*session.classifier_and_samples, **session.options)
+    return evaluate_localization(*session.classifier_and_samples, squeeze=session.squeeze, **session.options)
 
 
 def _no_boxes_or_maps(session: Session) -> str:

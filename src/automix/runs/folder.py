@@ -200,8 +200,8 @@ class RunFolder:
 
     @property
     def samples(self) -> Path:
-        """The picture of mixed samples that a study draws."""
-        return self.evaluation / "samples.png"
+        """The mixed samples from which a study draws its figures."""
+        return self.evaluation / "samples.safetensors"
 
     def detector(self, data: str) -> Path:
         """Name the folder of a detector that was fine-tuned on this run's classifier.

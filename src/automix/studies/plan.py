@@ -69,12 +69,14 @@ class Job:
     Attributes:
         values: All settings, with the seed and the folder.
         evaluations: Evaluators to run, each with the network it runs on.
-        lams: Values of lam for a picture of mixed samples; no picture if empty.
+        lams: Values of lam at which mixed samples are kept.
+        series: Evaluators whose series are needed.
     """
 
     values: Values
     evaluations: set[tuple[str, Network]] = field(default_factory=set)
     lams: tuple[float, ...] = ()
+    series: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -157,8 +159,7 @@ def plan_jobs(experiment: Experiment, grid: Grid) -> list[Job]:
         for cell in experiment.cells:
             for network, folder, values in runs_of(cell, seed, grid):
                 job = jobs.setdefault(folder.name, Job(values))
-                job.lams = experiment.lams
-                job.evaluations |= {(name, network) for name in experiment.evaluators}
+                job.lams, job.series = experiment.lams, experiment.series
                 if (evaluator := evaluator_of(measures[cell.column])) is not None:
                     job.evaluations.add((evaluator, network))
     return list(jobs.values())
