@@ -69,7 +69,11 @@ def timm_config(model: nn.Module, card: Card) -> dict[str, Any]:
     Returns:
         Values that JSON has, by name.
     """
+    import timm
+
     architecture = card.model.partition(".")[0]
+    if not timm.is_model(architecture):
+        raise AutomixError(f"{card.model} must be a network of timm's for this format; use --format safetensors")
     described = {
         "input_size": [3, card.image_size, card.image_size],
         "interpolation": "bicubic",
@@ -81,10 +85,7 @@ def timm_config(model: nn.Module, card: Card) -> dict[str, Any]:
     }
     known = getattr(model, "pretrained_cfg", {})
     described |= {name: known[name] for name in ("pool_size", "first_conv", "classifier") if known.get(name)}
-    try:
-        options = timm_options(card.model, (card.train_size, card.train_size), dict(card.model_options))
-    except RuntimeError as error:
-        raise AutomixError(f"timm has no {card.model} ({one_line(error)}); use --format safetensors") from None
+    options = timm_options(card.model, (card.train_size, card.train_size), dict(card.model_options))
     return {
         "architecture": architecture,
         "num_classes": len(card.classes),

@@ -76,7 +76,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         classes_: The classes, in the order of the columns of `predict_proba`.
-        n_features_in_: Size of the second axis of the training array.
+        n_features_in_: Numbers in a row, if the classifier was trained on rows.
         model_: The trained network.
         card_: Its classes, image size and normalization.
     """
@@ -261,7 +261,8 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Check the arrays, and make batches of them."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        x, y = validate_data(self, x, y, ensure_2d=False, allow_nd=True, dtype="numeric")
+        self._clear("n_features_in_")  # of an earlier fit; images have none
+        x, y = validate_data(self, x, y, ensure_2d=np.ndim(x) < 3, allow_nd=True, dtype="numeric")
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -329,7 +330,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if x.dtype != np.uint8:
                 raise AutomixError(f"X must be uint8 for a classifier that was trained on files, got {x.dtype}")
             return _resize(torch.from_numpy(np.ascontiguousarray(np.moveaxis(x, -1, 1))), self.card_.image_size)
-        x = validate_data(self, x, reset=False, ensure_2d=False, allow_nd=True, dtype="numeric")
+        x = validate_data(self, x, reset=False, ensure_2d=np.ndim(x) < 3, allow_nd=True, dtype="numeric")
         return self._pixels(x)
 
     def _clear(self, *names: str) -> None:

@@ -11,7 +11,6 @@ from automix.runs.config import TrainConfig
 from automix.training.defaults import complete_settings, settle_normalization
 from automix.training.display import Bar, Lines, Silent, choose_display
 from automix.training.distributed import ProcessLostError, World, process_group
-from automix.training.launch import ProcessesFailedError, train_in_processes
 from automix.training.load import load_task, preview
 from automix.training.log import Display, RunLog
 from automix.training.loop import NotFiniteError, fit
@@ -25,7 +24,6 @@ __all__ = [
     "Lines",
     "NotFiniteError",
     "ProcessLostError",
-    "ProcessesFailedError",
     "Run",
     "Silent",
     "Stopped",
@@ -34,7 +32,6 @@ __all__ = [
     "load_task",
     "preview",
     "train",
-    "train_in_processes",
 ]
 
 
