@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from automix.core.target import MixedTarget as MixedTarget
     from automix.deploy.prediction import predict as predict
     from automix.evaluation.suite import evaluate as evaluate
+    from automix.integrations.sklearn import Classifier as Classifier
     from automix.methods import create_task as create_task
     from automix.methods import methods as methods
     from automix.methods.automix import AutoMix as AutoMix
@@ -48,6 +49,7 @@ _NAMES = {
     "AutoMixSettings": "automix.methods.automix",
     "AutomixError": "automix.core.errors",
     "BinaryCrossEntropy": "automix.core.criteria",
+    "Classifier": "automix.integrations.sklearn",
     "CrossEntropy": "automix.core.criteria",
     "MixBlock": "automix.methods.automix",
     "MixTask": "automix.tasks.mix_task",
@@ -77,6 +79,7 @@ __all__ = [
     "AutoMixSettings",
     "AutomixError",
     "BinaryCrossEntropy",
+    "Classifier",
     "CrossEntropy",
     "CutMix",
     "MixBlock",

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 COMMANDS = {
     "quickstart": "Train plainly and with AutoMix, side by side, in a few minutes.",
     "train": "Train a classifier on a dataset or a folder of images.",
+    "tune": "Choose method, learning rate and alpha for a dataset on held-out training images.",
     "evaluate": "Measure calibration, corruptions, attacks, localization, ... of a trained run.",
     "predict": "Classify images with a trained run.",
-    "export": "Export a trained run as ONNX, TorchScript, torch.export or plain weights.",
+    "export": "Export a trained run as ONNX, TorchScript, torch.export, plain weights or a folder of timm's.",
+    "push": "Upload a trained run to the Hugging Face hub.",
     "mix": "Draw mixed samples over lam, from a run or from images.",
     "report": "Write one HTML page on a run or several: curves, masks, evaluations.",
     "explore": "Open a local page: mix two images, move lam, compare the methods.",
@@ -101,10 +103,22 @@ def execute(arguments: Sequence[str]) -> None:
     """
     from cyclopts import CycloptsError
 
+    arguments = _join_resume(arguments)
     try:
         _app(arguments)(arguments)
     except CycloptsError as error:
         raise AutomixError(_usage_error(error)) from None
+
+
+def _join_resume(words: Sequence[str]) -> list[str]:
+    """Write ``--resume auto`` as one word: cyclopts has no flag with and without a value."""
+    joined: list[str] = []
+    for word in words:
+        if word == "auto" and joined[-1:] == ["--resume"]:
+            joined[-1] = "--resume=auto"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _app(words: Sequence[str]) -> "App":

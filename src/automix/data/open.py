@@ -82,6 +82,7 @@ def open_data(
     classes: int | None = None,
     per_class: int | None = None,
     subset_seed: int = 0,
+    validation: float | None = None,
     batch_size: int,
     seed: int = 0,
     rank: int = 0,
@@ -109,6 +110,7 @@ def open_data(
         classes: Keep the first so many classes of both sets, at least 2; all if not given.
         per_class: Keep so many training images of each class; all if not given.
         subset_seed: Seed of the choice of `per_class` images. Runs that differ only in `seed` share their images.
+        validation: Hold this share of the training images out, in place of the test set.
         batch_size: Images in a step, over all processes and accumulation steps.
         seed: Seed of the order and of the augmentation.
         rank: Number of this process.
@@ -143,7 +145,13 @@ def open_data(
     if known is not None and not known.flip:
         augmentation = replace(augmentation, flip=False)
     train, test = open_dataset(
-        name, root, image_size=augmentation.train_size, classes=classes, per_class=per_class, seed=subset_seed
+        name,
+        root,
+        image_size=augmentation.train_size,
+        classes=classes,
+        per_class=per_class,
+        seed=subset_seed,
+        validation=validation,
     )
     if len(train.classes) < 2:
         raise AutomixError(f"data {name!r}: only one class, {train.classes[0]!r}; training needs 2; {EXPECTED}")

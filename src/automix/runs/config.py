@@ -67,6 +67,8 @@ class TrainConfig:
     """Use the first so many classes only."""
     per_class: Annotated[int, Field(ge=1)] | None = None
     """Use so many training images of each class only."""
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Hold this share of the training images out, in place of the test images, to choose settings by."""
     data_root: str | None = None
     """The folder of named datasets; AUTOMIX_DATA or ./data if not given."""
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

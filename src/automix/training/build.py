@@ -140,6 +140,7 @@ def build_data(
         root=config.root,
         classes=config.classes,
         per_class=config.per_class,
+        validation=config.validation,
         batch_size=config.settings.batch_size,
         seed=config.seed,
         rank=world.rank,
