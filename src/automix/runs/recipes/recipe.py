@@ -109,7 +109,7 @@ class Recipe:
     cutmix_alpha: Positive | None = None
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
     preset: Preset = "tuned"
-    """AutoMix's preset: tuned, fast, finetune, paper (as published), or reference (as in the authors' code)."""
+    """AutoMix's preset: tuned, fast, finetune, paper (the text), or reference (the authors' code)."""
 
     def __post_init__(self) -> None:
         _ = self.augmentation  # checks the settings of images
