@@ -1,14 +1,16 @@
 """Does the paper's Mix Block learn? Its masks over time, in trainings that start from a good classifier.
 
     AUTOMIX_DATA=... python benchmarks/paper_block.py birds --run raw-0.2 raw-0.0002 normalized-0.005
-    python benchmarks/paper_block.py shapes
+    python benchmarks/paper_block.py shapes --steps 300
     python benchmarks/paper_block.py birds --table --picture docs/pictures/paper-block-birds.png
 
 First a network learns from clean images: EfficientNet-Lite0 with ImageNet weights on the birds (96 px, batches of 16,
 two frozen stages), or a ten-layer ResNet on `shapes` (24 px, batches of 50). Then AutoMix goes on from it, with
 ``preset="paper"`` and the learning rate of the block that the variant names. "raw" is the block as published,
 "normalized" has ``normalize=True``. Where the variant does not say "trained", only the block learns, against the
-classifier as it is: the masks then do not depend on how the student fares. "joint" has no momentum pipeline.
+classifier as it is: the masks then do not depend on how the student fares. "trained" is the whole of Algorithm 1, the
+student at half its first learning rate, and "joint" the same without the momentum pipeline and the clean loss. There is
+one head, because the first classifier has one.
 
 Every 50 steps: the spread of the masks at lam 0.5, their means at three lam, how often the classifier's first two
 answers are the two classes of a mixed sample, and its loss there, beside Mixup's samples of the same pairs.
@@ -221,7 +223,6 @@ def draw(name: str, path: Path, columns: int = 6, pairs: int = 2) -> None:
     for axis in axes.flat:
         axis.set_xticks([])
         axis.set_yticks([])
-    figure.tight_layout()
     figure.savefig(path, dpi=70)
 
 

@@ -76,5 +76,7 @@ class SecondHead(nn.Module):
         Returns:
             Logits, ``(N, num_classes)``.
         """
-        weights = {f"{self.name}.{name}": parameter for name, parameter in self.layer.named_parameters()}
+        weights: dict[str, Tensor] = {
+            f"{self.name}.{name}": parameter for name, parameter in self.layer.named_parameters()
+        }
         return functional_call(model, weights, (x,))

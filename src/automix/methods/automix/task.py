@@ -297,8 +297,8 @@ class AutoMix(Task):
         """
         assert self.teacher is not None
         settings = self.settings
-        schedule = {"hold": settings.momentum_hold, "warmup": settings.momentum_warmup}
-        m = momentum_at(self.step, progress, self.momentum or 0.0, **schedule)
+        hold, warmup = settings.momentum_hold, settings.momentum_warmup
+        m = momentum_at(self.step, progress, self.momentum or 0.0, hold=hold, warmup=warmup)
         follow(self.teacher, self.student, m, buffers=settings.teacher_batch_norm == "eval")
         if self.mixed_head is not None and self.teacher_mixed_head is not None:
             follow(self.teacher_mixed_head, self.mixed_head, m)
