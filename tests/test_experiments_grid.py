@@ -96,6 +96,7 @@ def results(out: Path, name: str) -> dict[str, dict[str, Any]]:
 
 
 CELLS = {  # of each experiment: a method and the columns
+    "control": ("automix-reference", "cifar100-r18-floor"),
     "finetune": ("automix", "birds-short birds-short-ece"),
     "table1": ("automix", "tiny-r18"),
     "table2": ("cutmix", "r50-100ep"),

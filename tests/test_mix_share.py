@@ -110,7 +110,7 @@ def test_the_rest_of_the_batch_is_mixed_by_mixup() -> None:
     expected = automix.mixup(x[4:], y[4:], 0.6, generator=generator)
     assert 0.02 < float(expected.target.lam) < 0.98
     assert torch.equal(student[4:], expected.x)
-    with pytest.raises(AutomixError, match="^rest has no effect with mix_share=1"):
+    with pytest.raises(AutomixError, match=r"^rest has no effect with mix_share=1"):
         automix.AutoMixSettings.from_preset("tuned", rest="mixup-ramp")
 
 

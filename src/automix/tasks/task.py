@@ -190,10 +190,19 @@ class Task(nn.Module, ABC):
                 "progress", f"progress fell from {self.progress:g} to {progress:g}: pass the part of the WHOLE training"
             )
         if self.teacher is not None:
-            follow(self.teacher, self.student, momentum_at(self.step, progress, self.momentum or 0.0))
+            self.move_teacher(progress)
         self.step += 1
         self.progress = progress
         self._calls = 0
+
+    def move_teacher(self, progress: float) -> None:
+        """Let the teacher follow the student (Eq. 12).
+
+        Args:
+            progress: Part of the training that is done, in [0, 1].
+        """
+        assert self.teacher is not None
+        follow(self.teacher, self.student, momentum_at(self.step, progress, self.momentum or 0.0))
 
     # --- what the methods build their steps from
 

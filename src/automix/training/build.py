@@ -1,5 +1,6 @@
 """The parts of a run, built from its settings: data, network, task, optimizer, schedule."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -203,7 +204,8 @@ def split_by_layer(group: dict[str, Any], model: nn.Module, settings: Recipe) ->
     decay = _layer_scales(model, settings.layer_decay)
     parts: dict[float, list[nn.Parameter]] = {}
     for parameter in group["params"]:
-        scale = settings.head_lr if id(parameter) in head else decay.get(id(parameter), 1.0)
+        is_head = id(parameter) in head or group["name"] == "mixed_head"
+        scale = settings.head_lr if is_head else decay.get(id(parameter), 1.0)
         parts.setdefault(scale, []).append(parameter)
     return [{**group, "params": members, "lr": scale * group["lr"]} for scale, members in parts.items()]
 
@@ -228,6 +230,8 @@ def _split_by_decay(group: dict[str, Any]) -> list[dict[str, Any]]:
 def build_schedule(settings: Recipe, optimizer: Optimizer, steps_per_epoch: int) -> Any:
     """Build timm's schedule: a linear warm-up, then a cosine from `lr` to `lr_floor`. It depends on the step alone.
 
+    A parameter group with an ``lr_floor`` of its own ends there.
+
     Args:
         settings: The recipe.
         optimizer: The optimizer.
@@ -238,7 +242,19 @@ def build_schedule(settings: Recipe, optimizer: Optimizer, steps_per_epoch: int)
     """
     from timm.scheduler import CosineLRScheduler
 
-    return CosineLRScheduler(
+    class CosineToFloors(CosineLRScheduler):
+        """timm's has one floor for all groups, and raises learning rates that are below it."""
+
+        def _get_lr(self, t: int) -> list[float]:
+            rates = super()._get_lr(t)
+            if t < self.warmup_t:
+                return rates
+            share = (1 + math.cos(math.pi * min(1.0, t / self.t_initial))) / 2
+            floors = [group.get("lr_floor", self.lr_min) for group in self.optimizer.param_groups]
+            highest = [(rate, min(rate, floor)) for rate, floor in zip(self.base_values, floors, strict=True)]
+            return [floor + (rate - floor) * share for rate, floor in highest]
+
+    return CosineToFloors(
         optimizer,
         t_initial=settings.epochs * steps_per_epoch,
         lr_min=settings.lr_floor,
