@@ -186,7 +186,16 @@ class NamedHelper(Helper):
             self.find_weights()  # a rehearsal: an error if there are none, before any image is read
 
     def find_weights(self) -> Pretrained:
-        return find_pretrained(self.name, self.weights)
+        """Find the weights, without reading them.
+
+        Returns:
+            Where they are. An `AutomixError` is raised if there are none.
+        """
+        try:
+            return find_pretrained(self.name, self.weights)
+        except AutomixError as error:
+            reason = str(error).partition(";")[0]  # after it comes advice for the network that is trained
+            raise AutomixError(f"helper {self.name}: {reason}; give helper_weights, a file or folder") from None
 
     def __call__(self, task: MixTask, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         if self.network is None:

@@ -80,7 +80,7 @@ def puzzlemix(
         beta: Weight of the smoothness, >= 0.
         gamma: Weight of the pixels in the smoothness, in [0, 1]: beyond it the energy would not be convex.
         eta: Weight of the prior, >= 0.
-        levels: Number of values of the mask, >= 2; 2 is faster.
+        levels: Number of values of the mask, >= 2.
         transport: Move blocks to where the mask shows them.
         t_eps: Cost of moving a block, per squared distance, >= 0.
         mean: Mean that normalized `x`, one number per channel; without `mean` and `std` the range of the batch stands
