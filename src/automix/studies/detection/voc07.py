@@ -68,8 +68,8 @@ class Voc07Precision:
             for t in THRESHOLDS
         ]
         at = dict(zip(THRESHOLDS, precisions, strict=True))
-        values = {"voc07_mAP": np.mean(precisions), "voc07_AP50": at[0.5], "voc07_AP75": at[0.75]}
-        return {name: 100 * float(value) for name, value in values.items()}
+        values = {"voc07_mAP": sum(precisions) / len(precisions), "voc07_AP50": at[0.5], "voc07_AP75": at[0.75]}
+        return {name: 100 * value for name, value in values.items()}
 
 
 def average_precision(found: NDArray[np.float64], objects: int, threshold: float) -> float:
