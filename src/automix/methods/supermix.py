@@ -34,6 +34,7 @@ from automix.core.transform import MixTransform
 from automix.core.validation import check_range, check_whole
 from automix.methods._shared.labels import count_labels, label_rows
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import logits_of
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
 
@@ -96,7 +97,7 @@ def supermix(
 
     with eval_mode(model) if isinstance(model, nn.Module) else nullcontext():
         with torch.no_grad():
-            answers = model(x)
+            answers = logits_of(model(x))
         classes = torch.stack([answers.argmax(dim=1)[member] for member in members], dim=1)
         images = torch.stack([x[member] for member in members], dim=1)
         masks = find_masks(model, images, weights, classes, answers.shape[1], steps, sigma, sparsity)
@@ -170,7 +171,8 @@ def find_masks(
         with torch.enable_grad():
             maps = maps.detach().requires_grad_()
             masks = to_masks(maps, (height, width))
-            logits = at_least_float32(model((masks.unsqueeze(2).to(images.dtype) * images).sum(dim=1)))
+            mixed = (masks.unsqueeze(2).to(images.dtype) * images).sum(dim=1)
+            logits = at_least_float32(logits_of(model(mixed)))
             loss = F.kl_div(logits.log_softmax(dim=1), target.to(logits.dtype), reduction="none").sum(dim=1)
             loss = loss + sparsity * (masks * (1 - masks)).mean(dim=(1, 2, 3))
             (gradient,) = torch.autograd.grad(loss.sum(), maps)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from automix.core.errors import AutomixError
 from automix.networks.feature_tap import stage_modules
+from automix.networks.outputs import run_uncompiled, without_compile
 
 
 def run_with_hook(model: nn.Module, x: Tensor, layer: str | None, change: Callable[[Tensor], Tensor]) -> Any:
@@ -29,9 +30,9 @@ def run_with_hook(model: nn.Module, x: Tensor, layer: str | None, change: Callab
             raise AutomixError(f"layer {layer!r} must return one tensor, got a {type(output).__name__}")
         return change(output)
 
-    handle = model.get_submodule(layer).register_forward_hook(replace)
+    handle = without_compile(model).get_submodule(layer).register_forward_hook(replace)
     try:
-        return model(x)
+        return run_uncompiled(model, x)
     finally:
         handle.remove()
 
@@ -41,12 +42,12 @@ def hidden_layers(model: nn.Module, layers: Sequence[int | str]) -> list[str | N
 
     Args:
         model: The network.
-        layers: 0 for the input, 1 to 4 for a stage of a timm network, a string for a submodule.
+        layers: 0 for the input, 1 to 4 for a stage of the network, a string for a submodule.
 
     Returns:
         Names of submodules; None stands for the input.
     """
-    stages, names = stage_modules(model), dict(model.named_modules())
+    stages, names = stage_modules(model), dict(without_compile(model).named_modules())
     submodules: list[str | None] = []
     for layer in layers:
         if isinstance(layer, str) and layer in names and layer:
