@@ -1,8 +1,8 @@
 """A training step on a device that this machine does not have.
 
-The tensors of the device "fake" are CPU tensors in a wrapper that obeys the rules of a real one: an operation on tensors
-of two devices is an error (numbers, which have no dimension, excepted), and so is a draw on the device with a generator
-of the host. Copies to the device are counted, and so is every read of a value, for which a program waits until the
+The tensors of the device "fake" are CPU tensors in a wrapper that obeys the rules of a real device: an operation on
+tensors of two devices is an error (tensors without a dimension excepted), and so is a draw on the device with a
+generator of the host. Copies to the device are counted, and so is every read of a value, for which a program waits until the
 device has finished all that was asked of it.
 
     python tests/fake_device.py METHOD ...      a line of JSON for each method
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import conftest  # noqa: F401 (imports automix before anything imports torchvision)
+import conftest
 import torch
 from method_data import traits
 from torch import Tensor, nn
@@ -74,8 +74,10 @@ class Device(TorchDispatchMode):
             source = args[1] if func is aten.copy_.default else args[0]
             target = args[0] if func is aten.copy_.default else None
             from_device = isinstance(source, DeviceTensor)
-            to_device = isinstance(target, DeviceTensor) if target is not None else (is_asked or asked is None) and (
-                is_asked or from_device
+            to_device = (
+                isinstance(target, DeviceTensor)
+                if target is not None
+                else (is_asked or asked is None) and (is_asked or from_device)
             )
             self.copies += to_device and not from_device
             self.reads["copy to the host"] += from_device and not to_device

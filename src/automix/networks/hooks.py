@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from automix.core.errors import AutomixError
@@ -25,7 +26,11 @@ def run_with_hook(model: nn.Module, x: Tensor, layer: str | None, change: Callab
     if layer is None:
         return model(change(x))
 
+    outside = _recording()
+
     def replace(module: nn.Module, inputs: Any, output: Any) -> Tensor:
+        if _recording() != outside:  # it would run again in the backward pass, unchanged: silently wrong gradients
+            raise AutomixError(f"layer {layer!r} must not be inside torch.utils.checkpoint, got one that is")
         if not isinstance(output, Tensor):
             raise AutomixError(f"layer {layer!r} must return one tensor, got a {type(output).__name__}")
         return change(output)
@@ -35,6 +40,14 @@ def run_with_hook(model: nn.Module, x: Tensor, layer: str | None, change: Callab
         return run_uncompiled(model, x)
     finally:
         handle.remove()
+
+
+def _recording() -> tuple[bool, int | None]:
+    """How operations are recorded for the backward pass; another way inside torch.utils.checkpoint, of both kinds."""
+    if torch.compiler.is_compiling():
+        return True, None
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return torch.is_grad_enabled(), None if hooks is None else id(hooks[0])
 
 
 def hidden_layers(model: nn.Module, layers: Sequence[int | str]) -> list[str | None]:
