@@ -22,8 +22,8 @@ import automix
 
 PAGE = """# Loops and devices
 
-Does every method have the right gradients in the loop that you have? Each cell compares the loss and the gradients of one step with those of the plain
-step: the sum of the losses, one backward pass, float32.
+Does every method have the right gradients in the loop that you have? Each cell compares the loss and the gradients of
+one step with those of the plain step: the sum of the losses, one backward pass, float32.
 
 ```bash
 python benchmarks/loop_table.py --out docs/results/loops.md
@@ -35,25 +35,32 @@ python benchmarks/loop_table.py --out docs/results/loops.md
 
 yes: the same up to rounding. refused: an error says so in one line. -: does not apply.
 
-- plain sum: the cross-entropy written out, with gradients by `torch.autograd.grad`. Methods with a dash change more than the images and have tests of their own.
+- plain sum: the cross-entropy written out, with gradients by `torch.autograd.grad`. Methods with a dash change more
+  than the images and have tests of their own.
 - bf16: autocast, gradients within 10 %. The masks of Co-Mixup jump with the rounding of the saliency.
-- checkpointing, reentrant: `torch.utils.checkpoint` around the layer that is mixed or read. It would run again in the backward pass, unmixed, so that methods which
-  mix there refuse it. Methods that need gradients of the images cannot use the reentrant kind, which torch does not allow.
-- low memory: `low_memory=True`. dropout: the same with dropout. copies: `copy.deepcopy`, and a state dict loaded into another task.
-- DDP: one process, with unused parameters allowed. Two processes are in `tests/test_ddp.py` and `tests/test_torchrun.py`.
+- checkpointing, reentrant: `torch.utils.checkpoint` around the layer that is mixed or read. It would run again in the
+  backward pass, unmixed, so that methods which mix there refuse it. Methods that need gradients of the images cannot
+  use the reentrant kind, which torch does not allow.
+- low memory: `low_memory=True`. dropout: the same with dropout. copies: `copy.deepcopy`, and a state dict loaded into
+  another task.
+- DDP: one process, with unused parameters allowed. Two processes are in `tests/test_ddp.py` and
+  `tests/test_torchrun.py`.
 
 ## Devices
 
-A step on a device that is not the host: CPU tensors in a wrapper that refuses to mix devices and counts copies and reads. All methods give the loss of the CPU.
-Reads are values for which the program would wait in a step; copies are draws of the CPU generator that are sent to the device.
+A step on a device that is not the host: CPU tensors in a wrapper that refuses to mix devices and counts copies and
+reads. All methods give the loss of the CPU. Reads are values for which the program would wait in a step; copies are
+draws of the CPU generator that are sent to the device.
 
 {devices}
 
 ## Not shown
 
 - Nothing here was run on a real GPU: no CUDA, no MPS kernel, no NCCL, no memory or speed on a device.
-- FSDP2 and `torch.compile` of a whole task are not in the table. `torch.compile` of the model is in `tests/test_common_networks.py`, with the eager backend.
-- Losses with a criterion of your own that has parameters outside of the task: with `low_memory=True` they get no gradient from the terms that are back-propagated early.
+- FSDP2 and `torch.compile` of a whole task are not in the table. `torch.compile` of the model is in
+  `tests/test_common_networks.py`, with the eager backend.
+- Losses with a criterion of your own that has parameters outside of the task: with `low_memory=True` they get no
+  gradient from the terms that are back-propagated early.
 
 automix {version}, torch {torch}.
 """

@@ -2,8 +2,8 @@
 
 The tensors of the device "fake" are CPU tensors in a wrapper that obeys the rules of a real device: an operation on
 tensors of two devices is an error (tensors without a dimension excepted), and so is a draw on the device with a
-generator of the host. Copies to the device are counted, and so is every read of a value, for which a program waits until the
-device has finished all that was asked of it.
+generator of the host. Copies to the device are counted, and so is every read of a value, for which a program waits
+until the device has finished all that was asked of it.
 
     python tests/fake_device.py METHOD ...      a line of JSON for each method
 """
