@@ -186,7 +186,7 @@ def test_a_share_of_the_batches_stays_clean() -> None:
     for _ in range(300):
         lam = task(x, y).metrics["lam"]
         clean += int(lam == 1)
-        task.update(0.0)
+        task.update(0.5)
     assert scipy.stats.binomtest(clean, 300, 0.3).pvalue > 0.01
 
 

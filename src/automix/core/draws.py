@@ -108,9 +108,8 @@ def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: t
     """
     check_alpha(alpha)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    device = _CPU if generator is None else generator.device
-    concentration = torch.full(shape, alpha, dtype=dtype, device=device)
-    return torch._sample_dirichlet(concentration, generator).to(x.device)
+    concentration = torch.full(shape, alpha, dtype=dtype, device=_device(generator))
+    return _beside(x, torch._sample_dirichlet(concentration, generator))
 
 
 def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
@@ -125,9 +124,7 @@ def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Gener
         Partners, ``(N,)``.
     """
     if index is None:
-        return torch.randperm(len(x), generator=generator, device=_CPU if generator is None else generator.device).to(
-            x.device
-        )
+        return _beside(x, torch.randperm(len(x), generator=generator, device=_device(generator)))
     check_index(index, len(x))
     return index.to(x.device)
 
@@ -142,10 +139,10 @@ def draw_cycle(x: Tensor, *, generator: torch.Generator | None = None) -> Tensor
     Returns:
         A permutation of ``range(N)`` without fixed points (for N = 1 there is none).
     """
-    order = torch.randperm(len(x), generator=generator, device=_CPU if generator is None else generator.device)
+    order = torch.randperm(len(x), generator=generator, device=_device(generator))
     index = torch.empty_like(order)
     index[order] = order.roll(1)
-    return index.to(x.device)
+    return _beside(x, index)
 
 
 def draw_uniform(x: Tensor, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
@@ -159,7 +156,16 @@ def draw_uniform(x: Tensor, shape: tuple[int, ...], generator: torch.Generator |
     Returns:
         Numbers in [0, 1).
     """
-    return torch.rand(shape, generator=generator, device=_CPU if generator is None else generator.device).to(x.device)
+    return _beside(x, torch.rand(shape, generator=generator, device=_device(generator)))
+
+
+def _beside(x: Tensor, draw: Tensor) -> Tensor:
+    """A draw on the device of `x`, without a wait for it: CUDA has copied pageable memory when the call returns."""
+    return draw.to(x.device, non_blocking=x.is_cuda)
+
+
+def _device(generator: torch.Generator | None) -> torch.device:
+    return _CPU if generator is None else generator.device
 
 
 def draw_one(choices: Sequence[Any], generator: torch.Generator | None) -> Any:

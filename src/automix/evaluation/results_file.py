@@ -6,7 +6,7 @@ from typing import Any
 
 from automix._version import __version__
 from automix.core.errors import AutomixError, one_line
-from automix.core.files import write_atomically, write_text
+from automix.core.files import exclusive, write_atomically, write_text
 from automix.evaluation.inputs import EvaluationInputs
 from automix.evaluation.plots import NoPlotsError
 from automix.evaluation.result import EvaluationResult
@@ -47,8 +47,9 @@ def write_result(folder: Path, inputs: EvaluationInputs, name: str, result: Eval
         "images": len(inputs.samples),
         "automix": __version__,
     }
-    results = {**read_results(folder), name: entry}
-    write_text(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    with exclusive(folder / RESULTS):
+        results = {**read_results(folder), name: entry}
+        write_text(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     return tuple(notes)
 
 

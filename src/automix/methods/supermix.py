@@ -36,6 +36,7 @@ from automix.core.transform import MixTransform
 from automix.core.validation import check_range, check_whole
 from automix.methods._shared.labels import count_labels, label_rows
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import logits_of
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
 
@@ -104,7 +105,7 @@ def supermix(
 
     with eval_mode(model) if isinstance(model, nn.Module) else nullcontext():
         with torch.no_grad():
-            answers = model(x)
+            answers = logits_of(model(x))
         classes = torch.stack([answers.argmax(dim=1)[member] for member in members], dim=1)
         images = torch.stack([x[member] for member in members], dim=1)
         masks = find_masks(model, images, weights, classes, answers.shape[1], steps, sigma, sparsity, fast)
@@ -182,7 +183,7 @@ def find_masks(
             part = maps[active].requires_grad_()
             masks = to_masks(part, (height, width), fast)
             mixed = (masks.unsqueeze(2).to(images.dtype) * images[active]).sum(dim=1)
-            logits = at_least_float32(model(mixed))
+            logits = at_least_float32(logits_of(model(mixed)))
             loss = F.kl_div(logits.log_softmax(dim=1), target[active].to(logits.dtype), reduction="none").sum(dim=1)
             loss = loss + sparsity * (masks * (1 - masks)).mean(dim=(1, 2, 3))
             (gradient,) = torch.autograd.grad(loss.sum(), part)

@@ -20,6 +20,7 @@ and the weights it started from deleted.
 
 import errno
 import json
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -393,5 +394,14 @@ class RunFolder:
             lock.release()
 
     def _check_place(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise AutomixError(f"{self.path}: is a file; give --out a folder")
+        if self.path.exists():
+            if not self.path.is_dir():
+                raise AutomixError(f"{self.path}: is a file; give --out a folder")
+            return
+        try:
+            os.stat(self.path)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise AutomixError(f"{self.path}: a loop of links; give --out a folder") from None
+        if self.path.is_symlink():
+            raise AutomixError(f"{self.path}: a link to nothing; give --out a folder")

@@ -23,7 +23,7 @@ the same head where features are extracted; its test reports all of them.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ from automix.methods.mixup import mixup
 from automix.networks.feature_tap import count_classes, find_tap
 from automix.networks.head import SecondHead
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import logits_of
 from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.tasks.task import LossTerms, StepOutput, Task, batch_norm_hint
 from automix.tasks.teacher_objects import TeacherObjects
@@ -173,6 +174,8 @@ class AutoMix(Task):
             z = self.tap(self.teacher, x[: max(len(q.index), len(k.index))])
             mixed_q = self._mix(x, y, z, q, generator)
             labeled_q = self._label_by_objects(mixed_q, x, y)
+        if x.requires_grad and labeled_q.index is not None:  # the mask is a constant, the images are not
+            labeled_q = replace(labeled_q, x=blend(x[: len(q.index)], labeled_q.index, labeled_q.mask))
         answers, terms = self._classification_terms(x, y, labeled_q, generator)
         if self._trained_block():
             terms.append(partial(self.generation_losses, x, y, z, k, generator))
@@ -207,7 +210,7 @@ class AutoMix(Task):
             Logits, ``(N, num_classes)``.
         """
         head = self.mixed_head if self.teacher is None else self.teacher_mixed_head
-        return self.classifier(x) if head is None else head(self.classifier, x)
+        return logits_of(self.classifier(x)) if head is None else head(self.classifier, x)
 
     def _joint_step(self, x: Tensor, y: Tensor, pairs: Pairs, generator: torch.Generator) -> StepOutput:
         """Student and Mix Block on one loss; the terms share a graph, so that none is back-propagated early."""
@@ -239,7 +242,7 @@ class AutoMix(Task):
 
         def mixup_term() -> dict[str, Tensor]:
             plain = self._mixup_samples(x, y, generator)
-            return {"loss_mixup": self.loss(self.student(plain.x), plain.target)}
+            return {"loss_mixup": self.loss(self.run_student(plain.x), plain.target)}
 
         aux: dict[str, list[LossTerms]] = {
             "joined": [joined_term],
@@ -289,6 +292,7 @@ class AutoMix(Task):
                     parameter.copy_(saved)
             self._resting = None
         self._check_optimizer()
+        self._check_learning_rate()
         super().update(progress)
 
     def move_teacher(self, progress: float) -> None:
@@ -339,6 +343,19 @@ class AutoMix(Task):
         elif self._first_weight is not None and torch.equal(weight, self._first_weight):
             self._warn_once(
                 "optimizer", "the Mix Block is not trained: build the optimizer from task.param_groups(lr=...)"
+            )
+
+    def _check_learning_rate(self) -> None:
+        """Warn if a scheduler gave all groups one learning rate, as OneCycleLR does with a single `max_lr`."""
+        rates = {group["name"]: group.get("initial_lr") for group in self._groups if "name" in group}
+        self._groups = []  # looked at once, after the first step
+        student, block = rates.get("student"), rates.get("mix_block")
+        if student and block is not None and not math.isclose(block, self.settings.block_lr * student, rel_tol=1e-3):
+            self._warn_once(
+                "learning rate",
+                f"the scheduler set the Mix Block's learning rate to {block / student:g} times the student's instead "
+                f"of {self.settings.block_lr:g}: give it a list, such as OneCycleLR(optimizer, "
+                "max_lr=[group['lr'] for group in optimizer.param_groups], ...)",
             )
 
     def _lambda_loss(self, mixed: Mixed) -> dict[str, Tensor]:
@@ -438,7 +455,7 @@ class AutoMix(Task):
         positions = torch.arange(len(x), device=x.device)
         check_batch(x, positions)
         with torch.no_grad(), eval_mode(self.classifier):
-            classes = self.classifier(x).argmax(dim=1)
+            classes = logits_of(self.classifier(x)).argmax(dim=1)
             generator = step_generator(self.seed, self.step)
             return self.make_mixed(x, positions, lam=lam, index=index, generator=generator, classes=classes)
 
