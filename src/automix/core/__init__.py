@@ -17,8 +17,10 @@ if TYPE_CHECKING:
         BinaryCrossEntropy,
         Criterion,
         CrossEntropy,
+        Decoupled,
         MixedLoss,
         balanced_weights,
+        decoupled_loss,
         mixed_loss,
     )
     from automix.core.distributed import is_distributed, rank_and_world
@@ -68,6 +70,7 @@ __all__ = [
     "Criterion",
     "CrossEntropy",
     "DamagedError",
+    "Decoupled",
     "MixTransform",
     "Mixed",
     "MixedBoxes",
@@ -95,6 +98,7 @@ __all__ = [
     "check_type",
     "check_whole",
     "config_error",
+    "decoupled_loss",
     "denormalize",
     "draw_dirichlet",
     "draw_index",

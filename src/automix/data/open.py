@@ -19,9 +19,10 @@ from automix.data.facts import median_short_side
 from automix.data.folders import EXPECTED
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
+from automix.data.label_noise import add_label_noise
 from automix.data.memory_loader import MemoryLoader
 from automix.data.registry import DATASETS
-from automix.data.sources import Loadable, Split
+from automix.data.sources import Loadable, Source, Split
 from automix.data.stream_loader import StreamLoader
 
 SMALL = 64  # pixels: up to this size images are held in memory
@@ -49,6 +50,7 @@ class Data:
         skipped: The files that are left out; None unless opened with ``bad_data="skip"``.
         class_counts: Number of training images of each class; None if labels are known only by reading the images.
         ignored: How many files in the class folders are no images, by ending; see `describe_ignored`.
+        wrong_labels: Number of training labels that label noise made wrong.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Data:
     skipped: tuple[SkippedFile, ...] | None = None
     class_counts: tuple[int, ...] | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
+    wrong_labels: int = 0
 
     def file_counts(self) -> dict[str, int]:
         """Count the files for "training" and "testing", the skipped ones included."""
@@ -86,6 +89,7 @@ def open_data(
     balance: Balance = "none",
     bad_data: BadData = "fail",
     skip_list: Path | None = None,
+    label_noise: float = 0.0,
     progress: Progress | None = None,
 ) -> Data:
     """Open a dataset for training, with its batches.
@@ -116,6 +120,7 @@ def open_data(
             them out; a `per_class` subset is not refilled.
         skip_list: With "skip", the list of bad files of an earlier start of the same run; if the file exists, the
             files are not searched again.
+        label_noise: Share of the training labels that are replaced by another class, drawn by `seed`, in [0, 1).
         progress: With "skip", called with the number of images checked so far and the number of all images.
 
     Returns:
@@ -148,15 +153,17 @@ def open_data(
         else:
             skipped = find_bad_files(train, test, workers, progress)
         train, test = drop_bad_files(skipped, train, test)
-    labels = train.labels if balance == "sampling" else None
-    plan = BatchPlan(len(train), batch_size, seed, augmentation.repeats, rank, world_size, accumulate, labels)
+    ignored = _count_ignored(train, test)
     size = augmentation.train_size or _native_size(train)
+    training = add_label_noise(train, label_noise, seed)
+    labels = training.labels if balance == "sampling" else None
+    plan = BatchPlan(len(training), batch_size, seed, augmentation.repeats, rank, world_size, accumulate, labels)
     test_size = augmentation.test_size or size
-    fits = size <= SMALL and len(train) * 3 * size**2 <= MEMORY_LIMIT and not per_image
+    fits = size <= SMALL and len(training) * 3 * size**2 <= MEMORY_LIMIT and not per_image
     loader: MemoryLoader | StreamLoader
-    if isinstance(train, Loadable) and isinstance(test, Loadable) and (generated or fits):
+    if isinstance(training, Loadable) and isinstance(test, Loadable) and (generated or fits):
         loader = MemoryLoader(
-            _in_memory(train, size),
+            _in_memory(training, size),
             plan,
             test=_in_memory(test, test_size, augmentation.test_crop),
             crop=augmentation.crop,
@@ -167,7 +174,7 @@ def open_data(
         )
     else:
         loader = StreamLoader(
-            train,
+            training,
             test,
             plan,
             augmentation,
@@ -176,8 +183,10 @@ def open_data(
             workers=workers,
             normalization=normalization or IMAGENET,
         )
-    counts, ignored = _class_counts(train), _count_ignored(train, test)
-    return Data(name, train.classes, size, len(train), len(test), loader, skipped, counts, ignored)
+    wrong = round(label_noise * len(training))
+    return Data(
+        name, training.classes, size, len(training), len(test), loader, skipped, _class_counts(training), ignored, wrong
+    )
 
 
 def load_images(
@@ -209,7 +218,7 @@ def load_images(
     return _in_memory(train, image_size), _in_memory(test, image_size)
 
 
-def _class_counts(train: Split) -> tuple[int, ...] | None:
+def _class_counts(train: Source) -> tuple[int, ...] | None:
     if train.labels is None:
         return None
     return tuple(torch.bincount(train.labels, minlength=len(train.classes)).tolist())

@@ -65,6 +65,8 @@ class TrainConfig:
     """Use the first so many classes only."""
     per_class: Annotated[int, Field(ge=1)] | None = None
     """Use so many training images of each class only."""
+    label_noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the training labels that are replaced by another class at random, for experiments."""
     data_root: str | None = None
     """The folder of named datasets; AUTOMIX_DATA or ./data if not given."""
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

@@ -50,6 +50,9 @@ class AutoMixSettings:
     mix_until: Share = 0.7
     """Mix until this part of the training; the rest is plain training on clean images, and the Mix Block rests
     (0.7, paper 1)."""
+    mix_fade: Share | None = None
+    """From this part of the training on, the probability that a batch is mixed falls linearly, to 0 at `mix_until`. In
+    the other batches images stay clean and the Mix Block rests."""
     lam_margin: Annotated[float, Field(ge=0, le=0.5)] = 0.08
     """Pairs with ``min(lam, 1 - lam) <= lam_margin`` are mixed as by Mixup: there is next to nothing to select."""
     per_sample: bool = False
@@ -134,6 +137,7 @@ class AutoMixSettings:
             Values by name; ``from_preset("tuned", **values)`` gives the same settings.
         """
         idle = (_LAMBDA_LOSS if self.exact_mean else ()) + (("objects", *_OF_OBJECTS) if self.objects is None else ())
+        idle += ("mix_fade",) if self.mix_fade is None else ()
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in idle}
 
     def block_options(self) -> dict[str, Any]:

@@ -121,6 +121,7 @@ class AutoMix(Task):
             momentum=settings.momentum,
             one_hot_loss=settings.aux_loss == "clean",
             mix_until=settings.mix_until,
+            mix_fade=settings.mix_fade,
             criterion=criterion,
             seed=seed,
             total_steps=total_steps,

@@ -17,7 +17,7 @@ from automix.methods import presets_of
 from automix.runs.recipes.alphas import Setting, paper_alpha
 
 Optimizer = Literal["sgd", "adamw", "lamb"]
-Loss = Literal["ce", "bce"]
+Loss = Literal["ce", "bce", "decoupled"]
 Preset = Literal["tuned", "fast", "finetune", "paper"]
 
 # A subclass that changes a default repeats the type, and with it the accepted range.
@@ -96,7 +96,7 @@ class Recipe:
     ema: bool = False
     """Evaluate and keep a moving average of the weights, for methods that have no teacher of their own."""
     loss: Loss = "ce"
-    """Cross-entropy (ce), or binary cross-entropy over the classes (bce)."""
+    """Cross-entropy (ce), binary cross-entropy over the classes (bce), or DecoupledMix's loss (decoupled)."""
     balance: Balance = "none"
     """Rare classes: draw all classes equally often (sampling), weight the loss (loss), or neither (none)."""
     mixed_precision: bool = True
