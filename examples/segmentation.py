@@ -105,8 +105,9 @@ def main() -> None:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    name = "pets" if arguments.data == "pets" else str(Path(arguments.data).parent)
-    files = open_dataset("pets", None if name == "pets" else Path(name), per_class=arguments.per_class)
+    files = open_dataset(arguments.data, per_class=arguments.per_class)
+    if not all(isinstance(part, ImageFiles) and part.masks for part in files):
+        raise automix.AutomixError(f"DATA must be pets or its folder, with annotations/trimaps/, got {arguments.data}")
     train, test = (read(part, round(arguments.size * scale)) for part, scale in zip(files, (MARGIN, 1), strict=True))
     print(f"{len(train.breeds)} training and {len(test.breeds)} test images of {arguments.size} px", flush=True)
     scores: dict[str, list[float]] = {name: [] for name in arguments.mixing}
