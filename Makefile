@@ -13,7 +13,7 @@ READY := .venv/.ready
 .PHONY: quickstart test lint types tests docs faults format clean
 
 quickstart: $(READY)
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/automix quickstart
 
 test: lint types tests docs
 

@@ -32,6 +32,7 @@ from automix.evaluation.profiling import (
     two_steps,
 )
 from automix.evaluation.progress import progress_bar
+from automix.methods.automix.settings import AutoMixSettings
 from automix.networks.feature_tap import find_tap
 from automix.studies.replica import ALGORITHM1, NO_CLASS_VECTORS
 
@@ -40,6 +41,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "resnet18": {"name": "resnet18", "image_size": 32, "batch": 100},
     "resnet50": {"name": "resnet50", "image_size": 64, "batch": 16},
     "deit_small": {"name": "deit_small_patch16_224", "image_size": 32, "batch": 32},
+    "efficientnet_lite0": {"name": "tf_efficientnet_lite0", "image_size": 128, "batch": 16},
     "narrow": {
         "name": "resnet18",
         "image_size": 32,
@@ -48,6 +50,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "channels": (16, 32, 64, 128),
     },
 }
+HALF = {"aux_loss": "none", "mix_share": 0.5, "rest": "mixup-ramp"}  # half of the batch by the Mix Block, in one pass
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixup": ("mixup", {}),
     "vanilla": ("vanilla", {}),
@@ -58,12 +61,17 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tuned": ("automix", {}),
     "tuned, no class vectors": ("automix", NO_CLASS_VECTORS),
     "fast": ("automix", {"preset": "fast"}),
+    "half": ("automix", HALF),
+    "half, eighth learned": ("automix", {**HALF, "block_share": 0.125}),
+    "half, frozen block": ("automix", {**HALF, "block_lr": 0.0}),
+    "finetune": ("automix", {"preset": "finetune"}),
     **{
         f"{name}, low memory": ("automix", {**options, "low_memory": True})
-        for name, options in (("algorithm 1", ALGORITHM1), ("tuned", {}), ("fast", {"preset": "fast"}))
+        for name, options in (("algorithm 1", ALGORITHM1), ("tuned", {}), ("fast", {"preset": "fast"}), ("half", HALF))
     },
 }
 REFERENCE = "mixup"
+PLAIN = "vanilla"
 
 
 def build(network: str, image_size: int | None = None) -> tuple[nn.Module, int, int]:
@@ -85,7 +93,7 @@ def passes(model: nn.Module, size: int, method: str, options: dict[str, Any]) ->
     if task.settings.aux_loss == "joined":  # the Mix Block mixes a share of the batch only
         return 3 * (1 + share) + features * share + 2 * share
     student = 3.0 if task.settings.aux_loss == "none" else 6.0
-    return student + features + 2 * share
+    return student + features * max(share, task.settings.mix_share) + 2 * share * (task.settings.block_lr > 0)
 
 
 def _share_to_layer(model: nn.Module, size: int) -> float:
@@ -113,19 +121,28 @@ def measure(network: str, rounds: int, names: list[str], size: int | None = None
         name: {
             "F": round(passes(model, size, *VARIANTS[name]), 2),
             "time": [round(r, 2) for r in statistics.quantiles(ratios(seconds[name], seconds[REFERENCE]), n=4)],
+            "run": round(whole_run(name, seconds), 2),
             "memory": round((memory[name] or 0) / (memory[REFERENCE] or 1), 2),
         }
         for name in names
     }
 
 
+def whole_run(name: str, seconds: dict[str, list[float]]) -> float:
+    """The time of a whole training as a multiple of plain training's: AutoMix mixes until `mix_until`."""
+    method, options = VARIANTS[name]
+    settings = {key: value for key, value in options.items() if key not in ("preset", "low_memory")}
+    mixes = AutoMixSettings.from_preset(options.get("preset", "tuned"), **settings).mix_until if method == "automix" else 1
+    return mixes * statistics.median(ratios(seconds[name], seconds[PLAIN])) + 1 - mixes
+
+
 def show(network: str, rows: Any) -> None:
-    print(f"\n{network} (multiples of Mixup)\n\n| variant | F | by counting | time | quartiles | peak memory |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print(f"\n{network} (multiples of Mixup)\n\n| variant | F | by counting | time | quartiles | whole run, plain is 1 | peak memory |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, row in rows.items():
         low, median, high = row["time"]
         counted = row["F"] / rows[REFERENCE]["F"]
-        cells = f"{row['F']:.2f} | {counted:.2f} | {median:.2f} | {low:.2f} to {high:.2f} | {row['memory']:.2f}"
+        cells = f"{row['F']:.2f} | {counted:.2f} | {median:.2f} | {low:.2f} to {high:.2f} | {row['run']:.2f} | {row['memory']:.2f}"
         print(f"| {name} | {cells} |")
 
 
@@ -163,12 +180,12 @@ def profile(network: str) -> None:
 
 def grow(rounds: int, out: Path | None) -> None:
     """Measure Algorithm 1, tuned and fast over batch and image size, on the narrow network."""
-    names = [REFERENCE, "algorithm 1", "tuned", "fast"]
+    names = [REFERENCE, PLAIN, "algorithm 1", "tuned", "fast"]
     cells = [("batch", n, 32, n) for n in (10, 25, 50, 100, 200)] + [("px", s, s, 50) for s in (16, 24, 32, 48, 64)]
     rows = [(kind, at, measure("narrow", rounds, names, size, batch)) for kind, at, size, batch in cells]
     for kind, at, row in rows:
         numbers = "  ".join(
-            f"{name} {row[name]['time'][1]:.2f}x time {row[name]['memory']:.2f}x memory" for name in names[1:]
+            f"{name} {row[name]['time'][1]:.2f}x time {row[name]['memory']:.2f}x memory" for name in names[2:]
         )
         print(f"{kind} {at}: {numbers}")
     if out is not None:
@@ -181,7 +198,7 @@ def _plot_growth(rows: Any, names: list[str], path: Path) -> None:
     figure, axes = new_figure(9, 3.6, ncols=2, sharey=True)
     for axis, kind, label in zip(axes, ("batch", "px"), ("images in a batch (32 px)", "px (batch of 50)"), strict=True):
         at = [a for k, a, _ in rows if k == kind]
-        for name, color in zip(names[1:], (ORANGE, BLUE, GREEN), strict=True):
+        for name, color in zip(names[2:], (ORANGE, BLUE, GREEN), strict=True):
             cells = [row[name] for k, _, row in rows if k == kind]
             axis.plot(at, [cell["time"][1] for cell in cells], "o-", color=color, label=f"{name}, time")
             axis.plot(at, [cell["memory"] for cell in cells], "s--", color=color, label=f"{name}, memory")
@@ -197,7 +214,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=list(NETWORKS), nargs="+", default=["resnet18", "resnet50", "deit_small"])
     parser.add_argument(
-        "--variants", choices=[name for name in VARIANTS if name != REFERENCE], nargs="+", help="all if not given"
+        "--variants", choices=[name for name in VARIANTS if name not in (REFERENCE, PLAIN)], nargs="+", help="all if not given"
     )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--profile", action="store_true")
@@ -209,7 +226,7 @@ def main() -> None:
     if given.grow:
         return grow(given.rounds, given.out)
     tables = {}
-    names = [REFERENCE, *given.variants] if given.variants else list(VARIANTS)
+    names = [REFERENCE, PLAIN, *given.variants] if given.variants else list(VARIANTS)
     for network in given.network:
         tables[network] = measure(network, given.rounds, names)
         show(network, tables[network])

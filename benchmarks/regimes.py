@@ -26,12 +26,15 @@ RUNS = Path("runs/regimes")
 
 REGIMES: dict[str, Values] = {
     "a": CIFAR_CUT,  # 20 classes x 100 images, 5,022 steps of 32: the replica's
+    # in the time of 81 epochs of AutoMix with two passes: 134 of its form with one pass, 161 of plain training
+    "a-134": {**CIFAR_CUT, "epochs": 134},
+    "a-161": {**CIFAR_CUT, "epochs": 161},
     "b": MORE_IMAGES,  # 20 x 500, 5,928 steps: every image 19 times
     "d": {**CIFAR_CUT, "per_class": 50, "epochs": 162},  # 20 x 50, 5,022 steps: every image twice as often
     "a-short": {**CIFAR_CUT, "epochs": 80, "batch_size": 100},  # 1,600 steps
     "a-long": LONG,  # 5,000 steps
     "shapes": SHAPES,  # 2,400 steps: the replica's
-    "quickstart": {  # 1,080 steps: that of examples/quickstart.py
+    "quickstart": {  # 1,080 steps: that of `automix quickstart`
         **SHAPES,
         "model_options": {"layers": [1, 1, 1, 1], "channels": [8, 16, 32, 64]},
         "epochs": 180,
@@ -62,6 +65,7 @@ BASELINES: dict[str, tuple[str, dict[str, Any]]] = {
 TUNED: dict[str, dict[str, Any]] = {
     "tuned": {},
     "tuned-fast": {"preset": "fast"},
+    "half": {"aux_loss": "none", "mix_share": 0.5, "rest": "mixup-ramp"},
     "tuned-flat": {"lam_margin": 0.5},  # Mixup's samples in place of the block's
     "tuned-aux-mixup": {"aux_loss": "mixup"},
     "tuned-aux-mixup-alpha-1": {"aux_loss": "mixup", "alpha": 1.0},

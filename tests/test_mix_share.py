@@ -94,6 +94,36 @@ def test_automix_finetune_mixes_half_of_the_batch() -> None:
     assert all(parameter.grad is not None for parameter in task.mix_block.parameters())
 
 
+def test_the_rest_of_the_batch_is_mixed_by_mixup() -> None:
+    x, y = batch(size=8, num_classes=5)
+    model = HandWritten(5, norm=group_norm)
+    seen: list[Tensor] = []
+    model.stem.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach().clone()))
+    task = automix.AutoMix(model, layer="body", aux_loss="none", mix_share=0.5, rest="mixup-ramp")
+    task.update(progress=0.6)
+    seen.clear()
+    task(x, y)
+    (student,) = [images for images in seen if len(images) == 8]
+    generator = step_generator(task.seed, task.step)
+    for count in (4, 2):  # the student's pairs, the Mix Block's
+        task.draw(x[:count], generator, distinct=True)
+    expected = automix.mixup(x[4:], y[4:], 0.6, generator=generator)
+    assert 0.02 < float(expected.target.lam) < 0.98
+    assert torch.equal(student[4:], expected.x)
+    with pytest.raises(AutomixError, match="^rest has no effect with mix_share=1"):
+        automix.AutoMixSettings.from_preset("tuned", rest="mixup-ramp")
+
+
+def test_a_block_with_learning_rate_0_costs_no_pass_of_its_own() -> None:
+    x, y = batch(size=8, num_classes=5)
+    task = automix.AutoMix(HandWritten(5, norm=group_norm), layer="body", preset="finetune", block_lr=0)
+    out = task(x, y)
+    out.loss.backward()
+    assert "loss_generation" not in out.metrics
+    assert all(parameter.grad is None for parameter in task.mix_block.parameters())
+    assert any(parameter.grad is not None for parameter in task.student.parameters())
+
+
 def test_frozen_batch_norms_keep_their_statistics() -> None:
     model = automix.create_model("resnet18", num_classes=3, image_size=32, layers=(1, 1, 1, 1), channels=(8,) * 4)
     automix.networks.freeze_stages(model, 1)

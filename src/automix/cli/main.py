@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
 
 COMMANDS = {
+    "quickstart": "Train plainly and with AutoMix, side by side, in a few minutes.",
     "train": "Train a classifier on a dataset or a folder of images.",
     "evaluate": "Measure calibration, corruptions, attacks, localization, ... of a trained run.",
     "predict": "Classify images with a trained run.",

@@ -13,6 +13,7 @@ from automix.tasks.teacher_objects import ObjectsSource
 
 Preset = Literal["tuned", "fast", "finetune", "paper"]
 AuxLoss = Literal["mixup-ramp", "joined", "clean", "mixup", "none"]
+Rest = Literal["clean", "mixup-ramp"]
 Upsampling = Literal["bilinear", "nearest"]
 Init = Literal["torch", "reference"]
 
@@ -45,8 +46,11 @@ class AutoMixSettings:
     the progress from 0, so that the images are clean at first. "joined": as "mixup-ramp", in one forward pass with the
     Mix Block's samples, which are made of a `block_share` of the batch only. "none": nothing."""
     mix_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of each batch that the Mix Block mixes for the student. The other images stay clean, in the same forward
-    pass. Not with ``aux_loss="joined"``, where `block_share` decides."""
+    """Share of each batch that the Mix Block mixes for the student; `rest` says how the other images are shown, in the
+    same forward pass. Not with ``aux_loss="joined"``, where `block_share` decides."""
+    rest: Rest = "clean"
+    """How the student sees the images that `mix_share` leaves: "clean", or "mixup-ramp", mixed by Mixup with an alpha
+    that follows the progress from 0. Only with ``mix_share < 1``."""
     mix_until: Share = 0.7
     """Mix until this part of the training; the rest is plain training on clean images, and the Mix Block rests
     (0.7, paper 1)."""
@@ -68,7 +72,8 @@ class AutoMixSettings:
     """Weight of the objects in the label; `lam` has the rest. Only with `objects`."""
 
     block_lr: Annotated[float, Field(ge=0)] = 0.3
-    """Learning rate of the Mix Block, as a multiple of the student's (0.3, paper 1)."""
+    """Learning rate of the Mix Block, as a multiple of the student's (0.3, paper 1). 0 freezes the block: its loss and
+    the teacher's pass for it are left out."""
     block_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Share of each batch that the Mix Block learns from (0.25, paper 1)."""
     gamma: Annotated[float, Field(ge=0)] = 0.1
@@ -122,6 +127,8 @@ class AutoMixSettings:
         settings = cls(**values)
         if settings.aux_loss == "joined" and settings.mix_share < 1:
             raise AutomixError(f"mix_share must be 1 with aux_loss='joined', got {settings.mix_share}")
+        if settings.mix_share == 1 and "rest" in overrides:
+            raise AutomixError("rest has no effect with mix_share=1: every image is mixed by the Mix Block")
         if settings.exact_mean and (idle := [name for name in _LAMBDA_LOSS if name in overrides]):
             raise AutomixError(f"{idle[0]} has no effect with exact_mean=True: use preset='paper' or exact_mean=False")
         if settings.objects is None and (idle := [name for name in _OF_OBJECTS if name in overrides]):
@@ -138,6 +145,7 @@ class AutoMixSettings:
         """
         idle = (_LAMBDA_LOSS if self.exact_mean else ()) + (("objects", *_OF_OBJECTS) if self.objects is None else ())
         idle += ("mix_fade",) if self.mix_fade is None else ()
+        idle += ("rest",) if self.mix_share == 1 else ()
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in idle}
 
     def block_options(self) -> dict[str, Any]:

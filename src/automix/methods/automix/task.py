@@ -129,6 +129,8 @@ class AutoMix(Task):
         )
         self.tap = tap
         self.mix_block = mix_block
+        if settings.block_lr == 0:
+            mix_block.requires_grad_(False)  # so that its loss is not computed
         self.preset = preset
         self.settings = settings
         self.teacher_objects = None if settings.objects is None else TeacherObjects()
@@ -206,8 +208,8 @@ class AutoMix(Task):
             return {"loss_mixed": self.loss(logits, both.target)}
 
         def mixed_term() -> dict[str, Tensor]:
-            rest = x[len(mixed.x) :]
-            batch = join_mixed(mixed, Mixed.clean(rest, y[len(mixed.x) :])) if len(rest) else mixed
+            count = len(mixed.x)
+            batch = join_mixed(mixed, self._rest(x[count:], y[count:], generator)) if count < len(x) else mixed
             answers.append((self.run_student(batch.x), batch.target))
             return {"loss_mixed": self.loss(*answers[0])}
 
@@ -334,6 +336,10 @@ class AutoMix(Task):
         lam = draw_lam(x, self.settings.alpha, per_sample=self.settings.per_sample, generator=generator)
         draw_partners = draw_cycle if distinct else draw_index
         return Pairs(lam, draw_partners(x, generator=generator))
+
+    def _rest(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
+        """The images that the Mix Block does not mix, as the student sees them."""
+        return Mixed.clean(x, y) if self.settings.rest == "clean" else self._mixup_samples(x, y, generator)
 
     def _mixup_samples(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
         """The samples of l_aux; a ramp of alpha goes from (nearly) 0, where images stay clean, to 1."""

@@ -13,7 +13,7 @@ class Quick(Recipe):
 
     ``automix train shapes --recipe quick --model resnet18 --method automix``
 
-    Expected: for the smaller network, images and budget, see examples/quickstart.py and the README. For the command
+    Expected: for the smaller network, images and budget, see `automix quickstart` and the README. For the command
     above nothing has been measured.
     Source: ours. The images stay as large as they are.
     """
