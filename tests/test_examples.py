@@ -85,7 +85,7 @@ def pets(tmp_path: Path) -> Path:
 
 
 def test_segmentation(pets: Path, tmp_path: Path) -> None:
-    options = ["--size", "32", "--epochs", "2", "--classifier-epochs", "1", "--model", "test_resnet", "--seeds", "2"]
+    options = ["--size", "32", "--epochs", "1", "--classifier-epochs", "1", "--model", "test_resnet", "--seeds", "2"]
     done = run_example("segmentation.py", str(pets), *options, "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "out" / "results.json").read_text())
