@@ -93,8 +93,13 @@ TRAITS: dict[str, Traits] = {
 }
 
 
+VARIANTS: dict[str, dict[str, Any]] = {"objects": {"objects": "teacher"}}
+
+
 def traits(name: str) -> Traits:
-    """Of a method, or of its task with labels by visible object: "cutmix+objects"."""
-    method, _, objects = name.partition("+")
+    """Of a method, of its task with labels by visible object, "cutmix+objects", or of a preset, "automix+samix"."""
+    method, _, variant = name.partition("+")
     known = TRAITS.get(method, Traits())
-    return replace(known, options={**known.options, "objects": "teacher"}) if objects else known
+    if not variant:
+        return known
+    return replace(known, options={**known.options, **VARIANTS.get(variant, {"preset": variant})})

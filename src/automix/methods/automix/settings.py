@@ -1,4 +1,4 @@
-"""AutoMix's settings and its presets: "tuned" (the default), "fast", "finetune" and "paper"."""
+"""AutoMix's settings and its presets: "tuned" (the default), "fast", "finetune", "paper" and "samix"."""
 
 import dataclasses
 from typing import Annotated, Any, Literal, get_args
@@ -11,10 +11,10 @@ from automix.core.objects import ObjectsRule
 from automix.core.validation import unknown_name
 from automix.tasks.teacher_objects import ObjectsSource
 
-Preset = Literal["tuned", "fast", "finetune", "paper"]
+Preset = Literal["tuned", "fast", "finetune", "paper", "samix"]
 AuxLoss = Literal["mixup-ramp", "joined", "clean", "mixup", "none"]
 Rest = Literal["clean", "mixup-ramp"]
-Upsampling = Literal["bilinear", "nearest"]
+Upsampling = Literal["bilinear", "nearest", "bilinear-logits"]
 Init = Literal["torch", "reference"]
 
 PRESETS: tuple[Preset, ...] = get_args(Preset)
@@ -22,7 +22,7 @@ PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
-_LAMBDA_LOSS = ("gamma", "epsilon")  # used by l_lambda alone
+_LAMBDA_LOSS = ("gamma", "epsilon", "variance_reward")  # used by l_lambda alone
 _OF_OBJECTS = ("objects_rule", "objects_weight")  # used with objects alone
 
 
@@ -32,7 +32,8 @@ class AutoMixSettings:
 
     `from_preset` builds the others. Where two values are named below, the first is that of "tuned" and the second the
     paper's. "fast" is "tuned" with ``aux_loss="joined"`` and ``block_share=0.15``. "finetune", for pretrained networks,
-    is "tuned" with ``aux_loss="none"``, ``mix_share=0.5`` and ``mix_until=1``.
+    is "tuned" with ``aux_loss="none"``, ``mix_share=0.5`` and ``mix_until=1``. "samix" is "paper" with
+    SAMix's block and mask loss: `pair_attention`, `hidden_value`, `lam_curve` and `variance_reward`.
     """
 
     alpha: Annotated[float, Field(gt=0)] = 2.0
@@ -80,6 +81,9 @@ class AutoMixSettings:
     """Weight of l_lambda (Eq. 7) at the start; it falls linearly to 0. Only without `exact_mean`."""
     epsilon: Share = 0.1
     """Gap between `lam` and a mask's mean that l_lambda tolerates. Only without `exact_mean`."""
+    variance_reward: Annotated[float, Field(ge=0)] = 0.0
+    """Weight, within l_lambda, of the variance of a mask over its pixels, which is subtracted: masks become clearer
+    (0, SAMix 2). Only without `exact_mean`."""
 
     class_vectors: bool = True
     """The Mix Block has a vector w_c for each class, so that masks follow the labels (True, paper False)."""
@@ -92,7 +96,8 @@ class AutoMixSettings:
     exact_mean: bool = True
     """Solve for the mask's mean, which then is `lam` (True; paper False: l_lambda pulls it towards `lam`)."""
     upsampling: Upsampling = "bilinear"
-    """How masks grow to the size of the images ("bilinear", paper "nearest")."""
+    """How masks grow to the size of the images ("bilinear", paper "nearest"). "bilinear-logits", SAMix's: bilinear,
+    before the sigmoid; only without `exact_mean`."""
     lam_embedding: bool = True
     """Append `lam` to the features as one more channel; False is an ablation of the paper."""
     attention: bool = True
@@ -103,13 +108,19 @@ class AutoMixSettings:
     init: Init = "torch"
     """Initial weights of the Mix Block: torch's, or those of the reference implementation, std 0.01 and bias 0
     ("torch", paper "reference"). With `normalize`, queries start with unit variance in either case."""
+    pair_attention: bool = False
+    """Query and key of the attention come from both maps, each with weights of its own (False, SAMix True)."""
+    hidden_value: bool = False
+    """The value of the attention has a hidden layer with BatchNorm and ReLU (False, SAMix True)."""
+    lam_curve: Annotated[float, Field(ge=0)] | None = None
+    """`lam` scales the feature maps along a curve with this parameter (None, SAMix 0.25 on CIFAR and 1 on CUB)."""
 
     @classmethod
     def from_preset(cls, preset: str = "tuned", **overrides: Any) -> "AutoMixSettings":
         """Take a preset and change some of its fields.
 
         Args:
-            preset: "tuned", "fast", "finetune" or "paper".
+            preset: "tuned", "fast", "finetune", "paper" or "samix".
             **overrides: Fields with other values.
 
         Returns:
@@ -144,7 +155,7 @@ class AutoMixSettings:
             Values by name; ``from_preset("tuned", **values)`` gives the same settings.
         """
         idle = (_LAMBDA_LOSS if self.exact_mean else ()) + (("objects", *_OF_OBJECTS) if self.objects is None else ())
-        idle += ("mix_fade",) if self.mix_fade is None else ()
+        idle += tuple(name for name in _ADDED if getattr(self, name) == getattr(type(self), name))
         idle += ("rest",) if self.mix_share == 1 else ()
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in idle}
 
@@ -167,11 +178,17 @@ BLOCK_FIELDS = (
     "attention",
     "reduction",
     "init",
+    "pair_attention",
+    "hidden_value",
+    "lam_curve",
 )
 """The fields of `AutoMixSettings` that are options of `MixBlock`."""
 
 DECIDED_BY_BLOCK = (*BLOCK_FIELDS, "class_vectors")
 """The fields that a Mix Block trained before decides; `class_vectors` is its number of classes."""
+
+_ADDED = ("mix_fade", "variance_reward", "pair_attention", "hidden_value", "lam_curve")
+"""Fields that `to_dict` leaves out while they have their defaults: runs recorded without them can be resumed."""
 
 _CHANGED: dict[str, dict[str, Any]] = {
     "tuned": {},
@@ -190,4 +207,13 @@ _CHANGED: dict[str, dict[str, Any]] = {
         "upsampling": "nearest",
         "init": "reference",
     },
+}
+_CHANGED["samix"] = _CHANGED["paper"] | {
+    "upsampling": "bilinear-logits",
+    "lam_embedding": False,
+    "reduction": 2,
+    "pair_attention": True,
+    "hidden_value": True,
+    "lam_curve": 0.25,
+    "variance_reward": 2.0,
 }

@@ -18,7 +18,7 @@ from automix.runs.recipes.alphas import Setting, paper_alpha
 
 Optimizer = Literal["sgd", "adamw", "lamb"]
 Loss = Literal["ce", "bce", "decoupled"]
-Preset = Literal["tuned", "fast", "finetune", "paper"]
+Preset = Literal["tuned", "fast", "finetune", "paper", "samix"]
 
 # A subclass that changes a default repeats the type, and with it the accepted range.
 Count = Annotated[int, Field(ge=1)]
@@ -108,7 +108,7 @@ class Recipe:
     cutmix_alpha: Positive | None = None
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
     preset: Preset = "tuned"
-    """AutoMix's preset: tuned, fast, finetune, or paper, which is the algorithm as published."""
+    """AutoMix's preset: tuned, fast, finetune, paper (the algorithm as published), or samix, its successor."""
 
     def __post_init__(self) -> None:
         _ = self.augmentation  # checks the settings of images
