@@ -84,6 +84,7 @@ TRAITS: dict[str, Traits] = {
     "patchup": Traits(options={"layers": (0, "stem", "body"), "block": 3, "prob": 1.0}),  # two clean batches are alike
     "pixmix": Traits(mixes=False, blends=False),
     "puzzlemix": Traits(further=peaked, blends=False, options={"beta": 0.1, "eta": 0.05}),  # blocks are moved
+    "regmixup": Traits(batch_of_one=True),  # clean and mixed image make two values
     "resizemix": Traits(blends=False),  # the partner is resized and moved
     "stylemix": Traits(blends=False, further=style, options=style_networks()),
     "supermix": Traits(further=supervisor),
@@ -92,8 +93,13 @@ TRAITS: dict[str, Traits] = {
 }
 
 
+VARIANTS: dict[str, dict[str, Any]] = {"objects": {"objects": "teacher"}}
+
+
 def traits(name: str) -> Traits:
-    """Of a method, or of its task with labels by visible object: "cutmix+objects"."""
-    method, _, objects = name.partition("+")
+    """Of a method, of its task with labels by visible object, "cutmix+objects", or of a preset, "automix+samix"."""
+    method, _, variant = name.partition("+")
     known = TRAITS.get(method, Traits())
-    return replace(known, options={**known.options, "objects": "teacher"}) if objects else known
+    if not variant:
+        return known
+    return replace(known, options={**known.options, **VARIANTS.get(variant, {"preset": variant})})

@@ -1,6 +1,7 @@
 """The code of the README and the examples runs."""
 
 import copy
+import json
 import os
 import re
 import subprocess
@@ -8,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import batch
+from PIL import Image
 from test_integrations import load_example
 
 import automix
@@ -57,6 +60,73 @@ def test_bare_loop(tmp_path: Path) -> None:
     assert (tmp_path / "mixed.png").stat().st_size > 1000
     weights = torch.load(tmp_path / "classifier.pt", weights_only=True)
     automix.create_model("resnet18", num_classes=10, image_size=16, channels=(16, 32, 64, 128)).load_state_dict(weights)
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Oxford-IIIT Pets in its layout: two breeds, 4 training and 2 test images each; the animal is a bright square."""
+    root = tmp_path / "oxford-iiit-pet"
+    for folder in ("images", "annotations/trimaps"):
+        (root / folder).mkdir(parents=True)
+    lines: dict[str, list[str]] = {"trainval": [], "test": []}
+    for number in range(12):
+        breed, side = number % 2, 16 + number
+        image, trimap = np.full((60, 50, 3), 20 * breed, np.uint8), np.full((60, 50), 2, np.uint8)
+        trimap[5 : 6 + side, 5 : 6 + side] = 3
+        trimap[7 : 4 + side, 7 : 4 + side] = 1
+        image[trimap != 2] = (250, 180, 90 * breed)
+        name = f"{('beagle', 'pug')[breed]}_{number}"
+        Image.fromarray(image).save(root / "images" / f"{name}.jpg")
+        Image.fromarray(trimap).save(root / "annotations" / "trimaps" / f"{name}.png")
+        lines["trainval" if number < 8 else "test"].append(f"{name} {breed + 1} 1 1")
+    for split, rows in lines.items():
+        (root / "annotations" / f"{split}.txt").write_text("\n".join(rows) + "\n")
+    return root
+
+
+def test_segmentation(pets: Path, tmp_path: Path) -> None:
+    options = ["--size", "32", "--epochs", "1", "--classifier-epochs", "1", "--model", "test_resnet", "--seeds", "2"]
+    done = run_example("segmentation.py", str(pets), *options, "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert list(found) == ["vanilla", "cutmix", "automix"]
+    assert all(0 <= score <= 100 for scores in found.values() for score in scores)
+    assert all(len(scores) == 2 for scores in found.values())
+    assert (tmp_path / "out" / "mixed.png").stat().st_size > 1000
+    refused = run_example("segmentation.py", str(pets / "images"))
+    assert refused.returncode != 0
+    assert "Traceback" not in refused.stderr
+
+
+def test_mean_iou_of_the_example_is_that_of_torchmetrics() -> None:
+    from torchmetrics.classification import MulticlassJaccardIndex
+
+    example = load_example("segmentation")
+    maps = torch.randint(2, (40, 6, 7), dtype=torch.uint8)
+    maps[torch.rand(maps.shape) < 0.2] = 255
+    images = torch.randint(256, (40, 3, 6, 7), dtype=torch.uint8)
+    oracle = MulticlassJaccardIndex(2, ignore_index=255, average="macro")
+    answers = example.normalize(images)[:, :2]
+    expected = 100 * oracle(answers.argmax(dim=1), maps.long()).item()
+
+    class FirstChannels(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, :2]
+
+    found = example.mean_iou(FirstChannels(), example.Pixels(images, maps, torch.zeros(40)))
+    assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_read_and_crops_of_the_example_keep_image_and_map_together(pets: Path) -> None:
+    example = load_example("segmentation")
+    train = example.read(automix.data.open_dataset(str(pets))[0], 40)
+    assert train.images.shape == (8, 3, 40, 40)
+    assert set(train.maps.unique().tolist()) == {0, 1, 255}
+    for x, maps, _ in train.batches(30, 0, 0):
+        animal = x[:, 0] > 1  # red, which the background has not
+        assert x.shape[-2:] == maps.shape[-2:] == (30, 30)
+        assert bool(animal[maps == 1].all())
+        assert not bool(animal[maps == 0].float().mean() > 0.05)  # JPEG and resizing blur the edge
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

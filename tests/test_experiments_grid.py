@@ -98,6 +98,7 @@ def results(out: Path, name: str) -> dict[str, dict[str, Any]]:
 CELLS = {  # of each experiment: a method and the columns
     "control": ("automix-reference", "cifar100-r18-floor"),
     "finetune": ("automix", "birds-short birds-short-ece"),
+    "label-noise": ("regmixup", "birds-40 cifar-20"),
     "table1": ("automix", "tiny-r18"),
     "table2": ("cutmix", "r50-100ep"),
     "table3": ("mixup_or_cutmix", "efficientnet-a2"),

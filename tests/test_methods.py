@@ -42,9 +42,9 @@ def check_law(name: str, mixed: Mixed, x: Tensor, index: Tensor) -> None:
     assert bool(((mask >= 0) & (mask <= 1)).all())
     if traits(name).blends:
         torch.testing.assert_close(mixed.x, mask * x + (1 - mask) * x[index])
-    if traits(name).blends and traits(name).mixes:
+    if traits(name).blends:
         assert mixed.index is not None
-        assert torch.equal(mixed.index, index)
+        assert torch.equal(mixed.index, index if traits(name).mixes else torch.arange(len(x)))
     else:
         assert mixed.index is None
     torch.testing.assert_close(mixed.target.lam.expand(len(x)), mask.mean(dim=(1, 2, 3)).to(mixed.target.lam))
@@ -161,6 +161,26 @@ def test_wrong_input_is_refused_in_one_line(name: str, change: dict[str, Any], m
     with pytest.raises(ValueError, match=message) as error:
         FUNCTIONS[name](**{"x": x, "y": y, **traits(name).further(x), **change})
     assert "\n" not in str(error.value)
+
+
+# --- what lies on the pixels
+
+
+@every_method
+def test_what_lies_on_the_pixels_is_mixed_as_the_images_are(name: str) -> None:
+    """The images themselves, applied as maps, must come out as they were mixed."""
+    x, y = batch(5, 13, 22)
+    for step in range(3):
+        mixed = run(name, x, y, step)
+        if mixed.index is None:
+            with pytest.raises(ValueError, match=r"^this batch has no index: "):
+                mixed.apply(x)
+        elif mixed.mask.shape[1] == 1:
+            torch.testing.assert_close(mixed.apply(x), mixed.x)
+            torch.testing.assert_close(mixed.apply(x[:, 1]), mixed.x[:, 1])
+        else:  # PatchUp has a mask for each channel: a map of one channel follows their mean
+            gray = x.mean(dim=1, keepdim=True).expand(x.shape)
+            torch.testing.assert_close(mixed.apply(gray), torch.lerp(gray[mixed.index], gray, mixed.mask.mean(1, True)))
 
 
 # --- labels by visible object

@@ -120,10 +120,10 @@ def test_boxes_cover_pixels_by_their_area(box: tuple[float, ...], rows: list[flo
 
 def test_a_batch_without_partners_is_refused() -> None:
     x, y = batch()
-    for mixed in (automix.vanilla(x, y), Mixed(x, MixedTarget.clean(y), torch.ones(6, 1, 16, 16))):
-        assert label_by_objects(mixed, None) is mixed
-        with pytest.raises(ValueError, match=r"^objects must be None where pixels were moved"):
-            label_by_objects(mixed, torch.ones(6, 16, 16))
+    mixed = Mixed(x, MixedTarget.clean(y), torch.ones(6, 1, 16, 16))
+    assert label_by_objects(mixed, None) is mixed
+    with pytest.raises(ValueError, match=r"^objects must be None where pixels were moved"):
+        label_by_objects(mixed, torch.ones(6, 16, 16))
     supervisor = HandWritten().eval()
     with pytest.raises(ValueError, match=r"^objects must be None .*more than two images"):
         automix.supermix(x, y, model=supervisor, k=3, steps=1, objects=torch.ones(6, 16, 16))

@@ -17,6 +17,7 @@ _torchvision.install()  # before anything can import torchvision or timm
 if TYPE_CHECKING:
     from automix.core.criteria import BinaryCrossEntropy as BinaryCrossEntropy
     from automix.core.criteria import CrossEntropy as CrossEntropy
+    from automix.core.criteria import Decoupled as Decoupled
     from automix.core.errors import AutomixError as AutomixError
     from automix.core.target import Mixed as Mixed
     from automix.core.target import MixedTarget as MixedTarget
@@ -51,6 +52,7 @@ _NAMES = {
     "BinaryCrossEntropy": "automix.core.criteria",
     "Classifier": "automix.integrations.sklearn",
     "CrossEntropy": "automix.core.criteria",
+    "Decoupled": "automix.core.criteria",
     "MixBlock": "automix.methods.automix",
     "MixTask": "automix.tasks.mix_task",
     "Mixed": "automix.core.target",
@@ -82,6 +84,7 @@ __all__ = [
     "Classifier",
     "CrossEntropy",
     "CutMix",
+    "Decoupled",
     "MixBlock",
     "MixTask",
     "Mixed",

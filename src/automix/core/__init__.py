@@ -11,13 +11,16 @@ from automix.core.errors import AutomixError, one_line
 
 if TYPE_CHECKING:
     from automix.core.accuracy import pair_correct, topk_accuracy, topk_correct
-    from automix.core.blend import as_map, at_least_float32, full_mask, mask_spread
+    from automix.core.blend import Resize, as_map, at_least_float32, blend_maps, full_mask, mask_spread, resize_mask
+    from automix.core.boxes import MixedBoxes, mix_boxes
     from automix.core.criteria import (
         BinaryCrossEntropy,
         Criterion,
         CrossEntropy,
+        Decoupled,
         MixedLoss,
         balanced_weights,
+        decoupled_loss,
         mixed_loss,
     )
     from automix.core.distributed import is_distributed, rank_and_world
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from automix.core.files import write_atomically, write_text
     from automix.core.normalization import IMAGENET, Normalization, denormalize, normalize
     from automix.core.objects import ObjectsRule, boxes_to_masks, label_by_objects, object_masks, visible_lam
+    from automix.core.pixel_target import PixelTarget
     from automix.core.target import Mixed, MixedTarget, as_int64, is_multi_label, join_mixed
     from automix.core.tensor_checks import as_lam, check_batch, check_classes, check_index, check_shape
     from automix.core.tensor_files import DamagedError, read_tensors, write_tensors
@@ -43,12 +47,14 @@ if TYPE_CHECKING:
 _MODULES = (
     "accuracy",
     "blend",
+    "boxes",
     "criteria",
     "distributed",
     "draws",
     "files",
     "normalization",
     "objects",
+    "pixel_target",
     "target",
     "tensor_files",
     "transform",
@@ -64,17 +70,22 @@ __all__ = [
     "Criterion",
     "CrossEntropy",
     "DamagedError",
+    "Decoupled",
     "MixTransform",
     "Mixed",
+    "MixedBoxes",
     "MixedLoss",
     "MixedTarget",
     "Normalization",
     "ObjectsRule",
+    "PixelTarget",
+    "Resize",
     "as_int64",
     "as_lam",
     "as_map",
     "at_least_float32",
     "balanced_weights",
+    "blend_maps",
     "boxes_to_masks",
     "check_alpha",
     "check_batch",
@@ -87,6 +98,7 @@ __all__ = [
     "check_type",
     "check_whole",
     "config_error",
+    "decoupled_loss",
     "denormalize",
     "draw_dirichlet",
     "draw_index",
@@ -99,6 +111,7 @@ __all__ = [
     "join_mixed",
     "label_by_objects",
     "mask_spread",
+    "mix_boxes",
     "mixed_loss",
     "normalize",
     "object_masks",
@@ -106,6 +119,7 @@ __all__ = [
     "pair_correct",
     "rank_and_world",
     "read_tensors",
+    "resize_mask",
     "step_generator",
     "step_seed",
     "topk_accuracy",

@@ -1,7 +1,16 @@
-"""Blend two images by a mask, and masks as tensors."""
+"""Blend two images, or what lies on their pixels, by a mask; masks as tensors."""
+
+from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from automix.core.tensor_checks import check_shape
+from automix.core.validation import check_choice
+
+Resize = Literal["nearest", "bilinear"]
+"""How a mask is resized to maps of another size."""
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -30,6 +39,50 @@ def blend(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
         The blended images, ``(N, C, H, W)``.
     """
     return torch.lerp(x[index], x, mask.to(x.dtype))
+
+
+def resize_mask(mask: Tensor, size: tuple[int, int], mode: Resize = "nearest") -> Tensor:
+    """Resize masks to maps of another size; their channels are averaged.
+
+    Args:
+        mask: Masks, ``(N, C, H, W)``.
+        size: Height and width of the maps.
+        mode: "nearest" takes the mask's value at the center of each cell, "bilinear" averages over the cell.
+
+    Returns:
+        Masks, ``(N, 1, height, width)``.
+    """
+    check_choice("mode", mode, get_args(Resize))
+    if mask.shape[1] > 1:
+        mask = at_least_float32(mask).mean(dim=1, keepdim=True)
+    if mask.shape[-2:] == size:
+        return mask
+    if mode == "nearest":
+        return F.interpolate(mask, size, mode="nearest-exact")
+    return F.interpolate(mask, size, mode="bilinear", antialias=True)
+
+
+def blend_maps(maps: Tensor, index: Tensor, mask: Tensor, mode: Resize = "nearest") -> Tensor:
+    """Blend maps that lie on the pixels of images as the images were blended.
+
+    Maps of a floating type become ``mask * maps + (1 - mask) * maps[index]``. Maps of bool or integers, whose values
+    are names and not amounts, take each pixel from the image that has the larger share of it, the first one at 0.5.
+
+    Args:
+        maps: Maps, ``(N, h, w)`` or ``(N, channels, h, w)``.
+        index: Partners, ``(N,)``.
+        mask: Share of the first image, ``(N, C, H, W)``.
+        mode: How the mask is resized where the maps have another size than the images.
+
+    Returns:
+        The blended maps, in the shape and type of `maps`.
+    """
+    check_shape("maps", maps, (len(mask), "h", "w"), (len(mask), "channels", "h", "w"))
+    mask = resize_mask(mask, (maps.shape[-2], maps.shape[-1]), mode)
+    mask = mask.squeeze(1) if maps.ndim == 3 else mask
+    if maps.is_floating_point():
+        return blend(maps, index, mask)
+    return torch.where(mask >= 0.5, maps, maps[index])
 
 
 def as_map(lam: Tensor) -> Tensor:

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from automix.core.blend import at_least_float32
 from automix.core.errors import AutomixError, one_line
-from automix.core.target import MixedTarget
+from automix.core.target import MixedTarget, is_multi_label
+from automix.core.validation import check_range
 
 Criterion = Callable[[Tensor, Any], Tensor]
 """A loss of logits ``(N, num_classes)`` and a target.
@@ -69,6 +71,53 @@ class BinaryCrossEntropy(MixedLoss):
 
     def __call__(self, logits: Tensor, target: MixedTarget) -> Tensor:
         return target.bce(logits, self.threshold, self.label_smoothing)
+
+
+@dataclass(frozen=True)
+class Decoupled(MixedLoss):
+    """DecoupledMix (Liu et al., 2023): a loss plus `eta` times `decoupled_loss`.
+
+    Attributes:
+        base: The loss of mixed batches that it is added to.
+        eta: Weight of the decoupled term, >= 0; the authors use 0.1 for transformers and up to 1 for ResNets.
+    """
+
+    base: MixedLoss = CrossEntropy()
+    eta: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_range("eta", self.eta, 0)
+
+    def __call__(self, logits: Tensor, target: MixedTarget) -> Tensor:
+        return self.base(logits, target) + self.eta * decoupled_loss(logits, target)
+
+
+def decoupled_loss(logits: Tensor, target: MixedTarget) -> Tensor:
+    """Compute the decoupled term of DecoupledMix, which asks for every mixed class whatever its share.
+
+    Each class i of a mixed image has its cross-entropy against the classes that are not in the mixture, without the
+    logits of the other mixed classes S:
+
+        sum over i in S of -log(exp(z_i) / (exp(z_i) + sum over k not in S of exp(z_k)))
+
+    In the ordinary loss a higher logit of one mixed class lowers the probability of the other one. Here both can be
+    high. A sample of one class (a clean image, or a pair of the same class) has no such term.
+
+    Args:
+        logits: The network's output, ``(N, num_classes)``.
+        target: The label of the mixed batch; not of multi-label rows.
+
+    Returns:
+        The mean over the samples, a scalar.
+    """
+    if target.multi_label or is_multi_label(target.y_a):
+        raise AutomixError("the decoupled loss is for class indices and soft rows, got multi-label rows")
+    logits = at_least_float32(logits)
+    shown = target.soft(logits.shape[1]) > 0
+    # the lowest number instead of -inf: where all classes are mixed, gradients stay 0 instead of becoming NaN
+    others = logits.masked_fill(shown, torch.finfo(logits.dtype).min).logsumexp(dim=1, keepdim=True)
+    losses = torch.where(shown, torch.logaddexp(logits, others) - logits, 0).sum(dim=1)
+    return torch.where(shown.sum(dim=1) > 1, losses, 0).mean()
 
 
 def balanced_weights(counts: Sequence[int]) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from automix.core.blend import at_least_float32, full_mask
+from automix.core.blend import Resize, at_least_float32, blend_maps, full_mask
 from automix.core.errors import AutomixError
 from automix.core.tensor_checks import check_classes
 from automix.core.validation import check_range, check_smoothing
@@ -185,8 +185,9 @@ class Mixed:
         x: The mixed images, ``(N, C, H, W)``.
         target: Their label.
         mask: Share of the first image at each pixel, ``(N, 1, H, W)``, in [0, 1].
-        index: Partners ``(N,)``, where the mixed images are ``mask * x + (1 - mask) * x[index]``; None where nothing is
-            mixed, pixels are moved, or more than two images are mixed.
+        index: Partners ``(N,)``, where the mixed images are ``mask * x + (1 - mask) * x[index]``; each image is its own
+            partner where nothing is mixed. None where pixels are moved or changed otherwise, or more than two images
+            are mixed.
     """
 
     x: Tensor
@@ -205,7 +206,36 @@ class Mixed:
         Returns:
             The batch, with a mask of ones.
         """
-        return cls(x, MixedTarget.clean(y), full_mask(at_least_float32(x).new_ones(1, 1, 1, 1), x))
+        mask = full_mask(at_least_float32(x).new_ones(1, 1, 1, 1), x)
+        return cls(x, MixedTarget.clean(y), mask, torch.arange(len(x), device=x.device))
+
+    def apply(self, other: Tensor, mode: Resize = "nearest") -> Tensor:
+        """Mix what lies on the pixels of the images as they were mixed: by the same mask, with the same partners.
+
+        Depth, heat maps and soft masks, of a floating type, are blended. Class maps, of bool or integers, take each
+        pixel from the image that has the larger share of it; `PixelTarget` keeps both classes with their shares.
+
+        Args:
+            other: Maps of the images that were mixed, ``(N, h, w)`` or ``(N, channels, h, w)``, in the same order.
+            mode: How the mask is resized where the maps have another size than the images: "nearest" or "bilinear".
+
+        Returns:
+            The mixed maps, in the shape and type of `other`.
+        """
+        return blend_maps(other, self.partners().to(other.device), self.mask.to(other.device), mode)
+
+    def partners(self) -> Tensor:
+        """Return `index`, with a readable error where there is none.
+
+        Returns:
+            Partners, ``(N,)``.
+        """
+        if self.index is None:
+            raise AutomixError(
+                "this batch has no index: pixels were moved or changed, or more than two images were mixed, "
+                "so that nothing else can be mixed in the same way"
+            )
+        return self.index
 
 
 def join_mixed(first: Mixed, second: Mixed) -> Mixed:
@@ -216,7 +246,7 @@ def join_mixed(first: Mixed, second: Mixed) -> Mixed:
         second: Another one, with images of the same size.
 
     Returns:
-        The samples of both, one `lam` each.
+        The samples of both, one `lam` each; partners are counted over both.
     """
     a, b = first.target, second.target
     lam = torch.cat([one.target.lam.expand(len(one.x)).to(a.lam) for one in (first, second)])
@@ -225,7 +255,10 @@ def join_mixed(first: Mixed, second: Mixed) -> Mixed:
     y_a, y_b = (torch.cat(pair if pair[0].ndim == pair[1].ndim else [_rows(y, classes) for y in pair]) for pair in ys)
     multi_label = a.multi_label or b.multi_label or (is_multi_label(a.y_a) and y_a.is_floating_point())
     mask = torch.cat([one.mask.expand(-1, 1, *first.x.shape[-2:]) for one in (first, second)])
-    return Mixed(torch.cat([first.x, second.x]), MixedTarget(y_a, y_b, lam, multi_label), mask)
+    index = None
+    if first.index is not None and second.index is not None:
+        index = torch.cat([first.index, len(first.x) + second.index])
+    return Mixed(torch.cat([first.x, second.x]), MixedTarget(y_a, y_b, lam, multi_label), mask, index)
 
 
 def is_multi_label(y: Tensor) -> bool:

@@ -22,9 +22,10 @@ from automix.data.facts import median_short_side
 from automix.data.folders import EXPECTED
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
+from automix.data.label_noise import add_label_noise
 from automix.data.memory_loader import MemoryLoader
 from automix.data.registry import DATASETS
-from automix.data.sources import Loadable, Split
+from automix.data.sources import Loadable, Source, Split
 from automix.data.stream_loader import StreamLoader
 
 SMALL = 64  # pixels: up to this size images are held in memory
@@ -47,6 +48,7 @@ class Data:
         class_counts: Number of training images of each class; None if labels are known only by reading the images.
         ignored: How many files in the class folders are no images, by ending; see `describe_ignored`.
         cache: Which decoded images are kept in memory.
+        wrong_labels: Number of training labels that label noise made wrong.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Data:
     class_counts: tuple[int, ...] | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
     cache: CachePlan = field(default_factory=CachePlan)
+    wrong_labels: int = 0
 
     @property
     def normalization(self) -> Normalization:
@@ -94,6 +97,7 @@ def open_data(
     balance: Balance = "none",
     bad_data: BadData = "fail",
     skip_list: Path | None = None,
+    label_noise: float = 0.0,
     progress: Progress | None = None,
 ) -> Data:
     """Open a dataset for training, with its batches.
@@ -127,6 +131,7 @@ def open_data(
             them out; a `per_class` subset is not refilled.
         skip_list: With "skip", the list of bad files of an earlier start of the same run; if the file exists, the
             files are not searched again.
+        label_noise: Share of the training labels that are replaced by another class, drawn by `seed`, in [0, 1).
         progress: With "skip", called with the number of images checked so far and the number of all images.
 
     Returns:
@@ -166,16 +171,18 @@ def open_data(
         else:
             skipped = find_bad_files(train, test, workers, progress)
         train, test = drop_bad_files(skipped, train, test)
-    labels = train.labels if balance == "sampling" else None
-    plan = BatchPlan(len(train), batch_size, seed, augmentation.repeats, rank, world_size, accumulate, labels)
+    ignored = _count_ignored(train, test)
     size = augmentation.train_size or _native_size(train)
+    training = add_label_noise(train, label_noise, seed)
+    labels = training.labels if balance == "sampling" else None
+    plan = BatchPlan(len(training), batch_size, seed, augmentation.repeats, rank, world_size, accumulate, labels)
     test_size = augmentation.test_size or size
-    fits = size <= SMALL and len(train) * 3 * size**2 <= MEMORY_LIMIT and not per_image
+    fits = size <= SMALL and len(training) * 3 * size**2 <= MEMORY_LIMIT and not per_image
     cache = CachePlan()
     loader: MemoryLoader | StreamLoader
-    if isinstance(train, Loadable) and isinstance(test, Loadable) and (generated or fits):
+    if isinstance(training, Loadable) and isinstance(test, Loadable) and (generated or fits):
         loader = MemoryLoader(
-            _in_memory(train, size),
+            _in_memory(training, size),
             plan,
             test=_in_memory(test, test_size, augmentation.test_crop),
             crop=augmentation.crop,
@@ -191,7 +198,7 @@ def open_data(
                 train, test, train_size=size, test_size=test_size, caching=decode_cache, processes=processes
             )
         loader = StreamLoader(
-            train,
+            training,
             test,
             plan,
             augmentation,
@@ -201,8 +208,19 @@ def open_data(
             normalization=normalization or IMAGENET,
             cache=cache,
         )
-    counts, ignored = _class_counts(train), _count_ignored(train, test)
-    return Data(name, train.classes, size, len(train), len(test), loader, skipped, counts, ignored, cache)
+    return Data(
+        name,
+        training.classes,
+        size,
+        len(training),
+        len(test),
+        loader,
+        skipped,
+        _class_counts(training),
+        ignored,
+        cache,
+        wrong_labels=round(label_noise * len(training)),
+    )
 
 
 def load_images(
@@ -234,7 +252,7 @@ def load_images(
     return _in_memory(train, image_size), _in_memory(test, image_size)
 
 
-def _class_counts(train: Split) -> tuple[int, ...] | None:
+def _class_counts(train: Source) -> tuple[int, ...] | None:
     if train.labels is None:
         return None
     return tuple(torch.bincount(train.labels, minlength=len(train.classes)).tolist())

@@ -96,7 +96,7 @@ def evaluate_efficiency(
         mixing = partial(new_task, method, network, seed=seed, **(method_options or {}))
         batch = partial(noise, network, num_classes, image_size, batch_size, seed)
         task = mixing()
-        extra, share = extra_parameters(task), task.mix_until
+        extra, share = extra_parameters(task), task.mixed_share
         turns = {"plain": training_step(plain()), "mixing": training_step(task)}
         if share < 1:
             turns["ending"] = training_step(mixing(), progress=1.0)

@@ -69,6 +69,8 @@ class TrainConfig:
     """Use so many training images of each class only."""
     validation: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Hold this share of the training images out, in place of the test images, to choose settings by."""
+    label_noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the training labels that are replaced by another class at random, for experiments."""
     data_root: str | None = None
     """The folder of named datasets; AUTOMIX_DATA or ./data if not given."""
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

@@ -32,6 +32,8 @@ class MixTask(Task):
         momentum: Momentum of that teacher; 0.999 if not given. Only with ``ema=True``.
         one_hot_loss: Add the loss on the clean images (the paper's +CE).
         mix_until: Mix until this part of the training, in [0, 1]; the rest is plain training.
+        mix_fade: From this part of the training on, the probability that a batch is mixed falls linearly, to 0 at
+            `mix_until`.
         mix_share: Share of each batch that is mixed, in (0, 1]; the other images stay clean, in the same pass.
         criterion: ``criterion(logits, target)``; chosen by the labels if not given.
         seed: Seed of all draws.
@@ -55,6 +57,7 @@ class MixTask(Task):
         momentum: float | None = None,
         one_hot_loss: bool = False,
         mix_until: float = 1.0,
+        mix_fade: float | None = None,
         mix_share: float = 1.0,
         criterion: Criterion | None = None,
         seed: int = 0,
@@ -72,6 +75,7 @@ class MixTask(Task):
             momentum=momentum,
             one_hot_loss=one_hot_loss,
             mix_until=mix_until,
+            mix_fade=mix_fade,
             criterion=criterion,
             seed=seed,
             total_steps=total_steps,

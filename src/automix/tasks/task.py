@@ -78,6 +78,8 @@ class Task(nn.Module, ABC):
         momentum: Momentum of the teacher that follows the student, in [0, 1); None trains without a teacher.
         one_hot_loss: Add the loss on the clean images to the loss on the mixed ones.
         mix_until: Mix until this part of the training, in [0, 1]; the rest is plain training on clean images.
+        mix_fade: From this part of the training on, in [0, mix_until), the probability that a batch is mixed falls
+            linearly from 1 to 0 at `mix_until`. None mixes every batch until then.
         criterion: ``criterion(logits, target)``; chosen by the labels if not given.
         seed: Seed of all draws.
         total_steps: Number of optimizer steps of the whole training. If given, `update` needs no `progress`.
@@ -99,6 +101,7 @@ class Task(nn.Module, ABC):
         momentum: float | None,
         one_hot_loss: bool,
         mix_until: float,
+        mix_fade: float | None = None,
         criterion: Criterion | None = None,
         seed: int = 0,
         total_steps: int | None = None,
@@ -108,6 +111,8 @@ class Task(nn.Module, ABC):
         if momentum is not None and not 0 <= momentum < 1:
             raise AutomixError(f"momentum must be None or in [0, 1), got {momentum}")
         check_range("mix_until", mix_until, 0, 1)
+        if mix_fade is not None:
+            check_range("mix_fade", mix_fade, 0, mix_until, bounds="[)")
         check_whole("total_steps", total_steps, 1)
         check_not_parallel(model)
         # A pretrained network often comes in eval mode, in which its BatchNorm would never train.
@@ -117,6 +122,7 @@ class Task(nn.Module, ABC):
         self.momentum = momentum
         self.one_hot_loss = one_hot_loss
         self.mix_until = mix_until
+        self.mix_fade = mix_fade
         self.criterion: Criterion = MixedLoss() if criterion is None else criterion
         self.seed = seed
         self.total_steps = total_steps
@@ -154,9 +160,21 @@ class Task(nn.Module, ABC):
             )
         self._early = self.low_memory and self._may_run_early(x)
         generator = self._next_generator()
+        return self.training_step(x, y, generator) if self._mixes_now() else self.clean_step(x, y)
+
+    @property
+    def mixed_share(self) -> float:
+        """The part of the training that mixes, in [0, 1]: `mix_until`, less what `mix_fade` leaves out on average."""
+        return self.mix_until if self.mix_fade is None else (self.mix_fade + self.mix_until) / 2
+
+    def _mixes_now(self) -> bool:
+        """Whether this step mixes. All processes and all parts of a step's batch decide alike."""
         if self.progress >= self.mix_until and self.mix_until < 1:
-            return self.clean_step(x, y)
-        return self.training_step(x, y, generator)
+            return False
+        if self.mix_fade is None or self.progress <= self.mix_fade:
+            return True
+        left = (self.mix_until - self.progress) / (self.mix_until - self.mix_fade)
+        return bool(torch.rand((), generator=step_generator(self.seed, self.step, stream="fade")) < left)
 
     @abstractmethod
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:

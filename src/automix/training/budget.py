@@ -153,12 +153,12 @@ def measure_speed(config: TrainConfig) -> tuple[Speed, float]:
         _wait_for(device)
 
     mixed = _median_time(step)
-    if clean_end := 0 < task.mix_until < 1:
+    if clean_end := 0 < task.mixed_share < 1:
         task.progress = 1.0
     clean = _median_time(step) if clean_end else mixed
     test = next(iter(data.loader.test_batches()))[0].to(device)
     return Speed(mixed, clean, _evaluation_time(task, test, data.test_count, lambda: autocast(precision, device)),
-                 len(data.loader)), task.mix_until  # fmt: skip
+                 len(data.loader)), task.mixed_share  # fmt: skip
 
 
 def _evaluation_time(task: Task, x: torch.Tensor, count: int, context: Callable[[], object]) -> float:

@@ -10,7 +10,14 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from automix.core.criteria import BinaryCrossEntropy, Criterion, CrossEntropy, MixedLoss, balanced_weights
+from automix.core.criteria import (
+    BinaryCrossEntropy,
+    Criterion,
+    CrossEntropy,
+    Decoupled,
+    MixedLoss,
+    balanced_weights,
+)
 from automix.core.errors import AutomixError, one_line
 from automix.core.normalization import Normalization
 from automix.data import Data, Progress, open_data
@@ -152,17 +159,24 @@ def build_data(
         bad_data=config.bad_data,
         balance=config.settings.balance,
         skip_list=RunFolder(config.folder).skipped if use_skip_list else None,
+        label_noise=config.label_noise,
         normalization=config.normalization,
         progress=progress,
     )
 
 
 def choose_criterion(settings: Recipe, class_counts: Sequence[int] | None = None) -> Criterion:
-    """Choose the loss of a recipe: binary cross-entropy, or cross-entropy with label smoothing and class weights."""
+    """Choose the loss of a recipe: binary cross-entropy, or cross-entropy with label smoothing and class weights.
+
+    DecoupledMix's loss is the latter with its decoupled term.
+    """
     if settings.loss == "bce":
         return BinaryCrossEntropy(RSB_THRESHOLD, settings.label_smoothing)
-    if settings.balance == "loss" and class_counts is not None:
-        return CrossEntropy(settings.label_smoothing, balanced_weights(class_counts))
+    weights = balanced_weights(class_counts) if settings.balance == "loss" and class_counts is not None else None
+    if settings.loss == "decoupled":
+        return Decoupled(CrossEntropy(settings.label_smoothing, weights))
+    if weights is not None:
+        return CrossEntropy(settings.label_smoothing, weights)
     return CrossEntropy(settings.label_smoothing) if settings.label_smoothing else MixedLoss()
 
 

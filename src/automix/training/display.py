@@ -87,6 +87,8 @@ class Lines(Display):
     def begin(self, run: Run) -> None:
         self.first_step = run.step
         self.console.print(describe(run))
+        if run.data.wrong_labels:
+            self.console.print(describe_label_noise(run))
         for line in list_skipped(run)[:1]:
             self.console.print(line, markup=False)
         if run.data.ignored:
@@ -155,6 +157,12 @@ def describe(run: Run) -> str:
         f"recipe {config.recipe}: {settings.epochs} epochs, {run.total_steps} steps of {settings.batch_size}; "
         f"{where}; {run.folder.path}"
     )
+
+
+def describe_label_noise(run: Run) -> str:
+    """Say how many training labels are wrong on purpose."""
+    wrong, count = run.data.wrong_labels, run.data.train_count
+    return f"label noise: {wrong} of {count} training labels are wrong; test labels are right"
 
 
 def list_skipped(run: Run) -> list[str]:

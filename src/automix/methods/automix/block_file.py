@@ -53,7 +53,8 @@ def load_mix_block(path: Path) -> MixBlock:
 
 
 def _current_names(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as version 0.1 wrote them, under today's names."""
+    """Options as earlier versions wrote them, under today's names and with those that came later."""
     if "classes" in options:
         options["num_classes"] = options.pop("classes")
-    return {"num_classes": None, "smooth": False, "init": "torch", **options}
+    added = {"pair_attention": False, "hidden_value": False, "lam_curve": None}
+    return {"num_classes": None, "smooth": False, "init": "torch", **added, **options}

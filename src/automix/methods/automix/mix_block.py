@@ -24,11 +24,19 @@ Five additions are ours. docs/results has their measurements, and the preset "pa
 - `exact_mean`: b, one number for each mask, is solved for, so that the mean of s_i is lam and the label is right. A
   learned mean drifts away from lam.
 
+Four options make it the block of SAMix (Li et al., 2021), the successor by the same authors, in the preset "samix":
+
+- `lam_curve`: lam scales the maps, z_i (1 + g(lam)) and z_j (2 - g(lam)), instead of being a channel (`scale_by_lam`).
+- `pair_attention`: query and key come from both maps, W_Q [z_i; z_j] and W_K [z_i; z_j].
+- `hidden_value`: the value has a hidden layer with BatchNorm and ReLU.
+- upsampling "bilinear-logits": U before the sigmoid.
+
 One symmetry does NOT hold: swapping the pair and replacing lam by 1 - lam does not give 1 - s_i, because the swapped
 block normalizes the rows of P^T and takes its value from the other image. s_i + s_j = 1 holds exactly within one call.
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -38,9 +46,9 @@ from automix.core.blend import as_map, at_least_float32
 from automix.core.draws import draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.tensor_checks import as_lam, check_classes
-from automix.core.validation import check_choice, check_whole
+from automix.core.validation import check_choice, check_range, check_whole
 
-UPSAMPLING = ("bilinear", "nearest")
+UPSAMPLING = ("bilinear", "nearest", "bilinear-logits")
 INITS = ("torch", "reference")
 
 
@@ -53,7 +61,8 @@ class MixBlock(nn.Module):
         channels: Channels of the feature maps.
         num_classes: Number of classes, for class vectors; None for a block that ignores the labels.
         reduction: Divides the channels of the embedding W_P.
-        upsampling: How masks grow to the size of the images, "bilinear" or "nearest".
+        upsampling: How masks grow to the size of the images, "bilinear" or "nearest"; "bilinear-logits": bilinear,
+            before the sigmoid.
         normalize: Normalize the map of each image.
         local: Compare the two images at the same position.
         smooth: Average each cell of the mask with its neighbors.
@@ -62,6 +71,9 @@ class MixBlock(nn.Module):
         attention: False replaces the block by random grids, in which a share `lam` of the cells, drawn at random,
             belongs to x_i.
         init: "torch", or "reference": weights with std 0.01 and bias 0, as in the reference implementation.
+        pair_attention: Take query and key from both maps, each with weights of its own.
+        hidden_value: Take the value from a hidden layer with BatchNorm and ReLU.
+        lam_curve: Scale the maps by `lam` along a curve with this parameter, >= 0; see `scale_by_lam`. None does not.
     """
 
     def __init__(
@@ -78,6 +90,9 @@ class MixBlock(nn.Module):
         lam_embedding: bool = True,
         attention: bool = True,
         init: str = "torch",
+        pair_attention: bool = False,
+        hidden_value: bool = False,
+        lam_curve: float | None = None,
     ) -> None:
         super().__init__()
         if reduction < 1 or channels // reduction < 1:
@@ -85,6 +100,10 @@ class MixBlock(nn.Module):
         check_choice("upsampling", upsampling, UPSAMPLING)
         check_choice("init", init, INITS)
         check_whole("num_classes", num_classes, 1)
+        if lam_curve is not None:
+            check_range("lam_curve", lam_curve, 0)
+        if exact_mean and upsampling == "bilinear-logits":
+            raise AutomixError("upsampling must be bilinear or nearest with exact_mean=True, got 'bilinear-logits'")
         self.channels = channels
         self.num_classes = num_classes
         self.reduction = reduction
@@ -96,23 +115,47 @@ class MixBlock(nn.Module):
         self.lam_embedding = lam_embedding
         self.attention = attention
         self.init = init
+        self.pair_attention = pair_attention
+        self.hidden_value = hidden_value
+        self.lam_curve = lam_curve
         if attention:
             self._create_parameters()
 
     def _create_parameters(self) -> None:
         channels, inputs = self.channels, self.channels + self.lam_embedding
-        self.w_p = nn.Conv2d(inputs, channels // self.reduction, 1)
-        self.w_z = nn.Conv2d(inputs, 1, 1)
+        embedded = channels // self.reduction
+        if self.pair_attention:
+            self.w_q, self.w_k = (nn.Conv2d(2 * inputs, embedded, 1) for _ in range(2))
+            embeddings = [self.w_q, self.w_k]
+        else:
+            self.w_p = nn.Conv2d(inputs, embedded, 1)
+            embeddings = [self.w_p]
+        self.w_z: nn.Module
+        if self.hidden_value:
+            first, last = nn.Conv2d(inputs, embedded, 1), nn.Conv2d(embedded, 1, 1)
+            self.w_z = nn.Sequential(first, nn.BatchNorm2d(embedded), nn.ReLU(), last)
+        else:
+            self.w_z = nn.Conv2d(inputs, 1, 1)
         if self.local:
             self.w_l = nn.Conv2d(channels, 1, 1, bias=False)
             nn.init.normal_(self.w_l.weight, std=0.1 * channels**-0.5)
         if self.normalize:
-            nn.init.normal_(self.w_p.weight, std=inputs**-0.5)
+            for convolution in embeddings:
+                nn.init.normal_(convolution.weight, std=convolution.in_channels**-0.5)
         elif self.init == "reference":
-            for name, parameter in self.named_parameters():
-                nn.init.normal_(parameter, std=0.01) if name.endswith("weight") else nn.init.zeros_(parameter)
+            for module in self.modules():
+                if isinstance(module, nn.Conv2d):
+                    nn.init.normal_(module.weight, std=0.01)
+                    if module.bias is not None:
+                        nn.init.zeros_(module.bias)
         if self.num_classes is not None:
             self.w_c = nn.Parameter(torch.empty(self.num_classes, channels).normal_(std=0.1 * channels**-0.5))
+
+    @property
+    def value_weight(self) -> Tensor:
+        """The weights that give the value, which every step trains."""
+        last: Any = self.w_z[-1] if isinstance(self.w_z, nn.Sequential) else self.w_z
+        return last.weight
 
     def forward(
         self,
@@ -148,21 +191,32 @@ class MixBlock(nn.Module):
             if self.num_classes is not None and labels is None:
                 raise AutomixError(f"labels are missing: this Mix Block has vectors for {self.num_classes} classes")
             with torch.autocast(z_i.device.type, enabled=False):
-                s_i = self._attend(z_i, z_j, lam, labels)
+                logit = self._attend(z_i, z_j, lam, labels)
+            if self.upsampling == "bilinear-logits":
+                return 1 - torch.sigmoid(F.interpolate(logit, size=size, mode="bilinear", align_corners=False))
+            s_i = 1 - torch.sigmoid(logit)  # Eq. 5
         if self.upsampling == "nearest":
             return F.interpolate(s_i, size=size, mode="nearest")
         return F.interpolate(s_i, size=size, mode="bilinear", align_corners=False)
 
     def _attend(self, z_i: Tensor, z_j: Tensor, lam: Tensor, labels: tuple[Tensor, Tensor] | None) -> Tensor:
-        z_i, z_j = z_i.to(self.w_p.weight), z_j.to(self.w_p.weight)
+        """The logits of s_j, (N, 1, h, w)."""
+        z_i, z_j = z_i.to(self.value_weight), z_j.to(self.value_weight)
         if self.normalize:
             z_i, z_j = F.group_norm(z_i, 1), F.group_norm(z_j, 1)
         local_terms = [self.w_l(z_j - z_i)] if self.local else []
         if self.num_classes is not None and labels is not None:
             local_terms.append(self._evidence(z_j, labels[1]) - self._evidence(z_i, labels[0]))
+        if self.lam_curve is not None:
+            z_i, z_j = scale_by_lam(z_i, z_j, lam, self.lam_curve)
         if self.lam_embedding:
             z_i, z_j = _concat(z_i, lam), _concat(z_j, 1 - lam)
-        query, key, value = (at_least_float32(z.flatten(2)) for z in (self.w_p(z_i), self.w_p(z_j), self.w_z(z_j)))
+        if self.pair_attention:
+            pair = torch.cat([z_i, z_j], dim=1)
+            embedded = self.w_q(pair), self.w_k(pair)
+        else:
+            embedded = self.w_p(z_i), self.w_p(z_j)
+        query, key, value = (at_least_float32(z.flatten(2)) for z in (*embedded, self.w_z(z_j)))
         similarity = query.transpose(1, 2) @ key / math.sqrt(query.shape[1])
         p = similarity.softmax(dim=-1)  # (N, positions of z_i, positions of z_j), Eq. 6
         logit = (p @ value.transpose(1, 2)).reshape(len(z_i), 1, *z_i.shape[-2:])
@@ -171,7 +225,7 @@ class MixBlock(nn.Module):
             logit = _average_neighbors(logit)
         if self.exact_mean:
             logit = logit + as_map(bias_for_mean(logit.flatten(1), 1 - lam))
-        return 1 - torch.sigmoid(logit)  # Eq. 5
+        return logit
 
     def _evidence(self, z: Tensor, y: Tensor) -> Tensor:
         """Compute w_y z, (N, 1, h, w); for rows the mean over their classes."""
@@ -182,6 +236,27 @@ class MixBlock(nn.Module):
             rows = y.to(self.w_c)
             w = rows @ self.w_c / rows.sum(dim=1, keepdim=True).clamp(min=1)
         return torch.einsum("nc,nchw->nhw", w, z).unsqueeze(1)
+
+
+def scale_by_lam(z_i: Tensor, z_j: Tensor, lam: Tensor, k: float) -> tuple[Tensor, Tensor]:
+    """Scale two maps by lam, as SAMix does: z_i (1 + g) and z_j (2 - g), with
+
+        g(lam) = (4/3 lam^3 - 2 lam^2 + (k + 1) lam) / (k + 1/3)
+
+    g rises from 0 at lam = 0 through 0.5 at 0.5 to 1 at 1. It is flat around 0.5 for a small k, and nearly lam for a
+    large one.
+
+    Args:
+        z_i: Feature maps of the first images, ``(N, C, h, w)``.
+        z_j: Feature maps of their partners.
+        lam: Share of the first image, ``()`` or ``(N,)``.
+        k: Parameter of the curve, >= 0; its authors use 0.25 on CIFAR and 1 on CUB.
+
+    Returns:
+        Both maps, scaled.
+    """
+    g = as_map((4 / 3 * lam**3 - 2 * lam**2 + (k + 1) * lam) / (k + 1 / 3)).to(z_i)
+    return z_i * (1 + g), z_j * (2 - g)
 
 
 def bias_for_mean(logit: Tensor, mean: Tensor) -> Tensor:

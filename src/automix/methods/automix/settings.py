@@ -1,4 +1,4 @@
-"""AutoMix's settings and its presets: "tuned" (the default), "fast", "finetune", "paper" and "reference"."""
+"""AutoMix's settings and its presets: "tuned" (the default), "fast", "finetune", "paper", "reference" and "samix"."""
 
 import dataclasses
 from typing import Annotated, Any, Literal, get_args
@@ -11,10 +11,10 @@ from automix.core.objects import ObjectsRule
 from automix.core.validation import unknown_name
 from automix.tasks.teacher_objects import ObjectsSource
 
-Preset = Literal["tuned", "fast", "finetune", "paper", "reference"]
+Preset = Literal["tuned", "fast", "finetune", "paper", "reference", "samix"]
 AuxLoss = Literal["mixup-ramp", "joined", "clean", "mixup", "none"]
 Rest = Literal["clean", "mixup-ramp"]
-Upsampling = Literal["bilinear", "nearest"]
+Upsampling = Literal["bilinear", "nearest", "bilinear-logits"]
 Init = Literal["torch", "reference"]
 TeacherBatchNorm = Literal["eval", "train"]
 
@@ -23,7 +23,7 @@ PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
-_LAMBDA_LOSS = ("gamma", "epsilon")  # used by l_lambda alone
+_LAMBDA_LOSS = ("gamma", "epsilon", "variance_reward")  # used by l_lambda alone
 _OF_OBJECTS = ("objects_rule", "objects_weight")  # used with objects alone
 
 
@@ -35,6 +35,8 @@ class AutoMixSettings:
     paper's. "fast" is "tuned" with ``aux_loss="joined"`` and ``block_share=0.15``. "finetune", for pretrained networks,
     is "tuned" with ``aux_loss="none"``, ``mix_share=0.5`` and ``mix_until=1``. "reference" is "paper" with what the
     authors' code has where the paper is silent: `reduction`, `lam_margin`, `momentum_hold` and `teacher_batch_norm`.
+    "samix" is "paper" with SAMix's block and mask loss: `pair_attention`, `hidden_value`, `lam_curve` and
+    `variance_reward`.
     """
 
     alpha: Annotated[float, Field(gt=0)] = 2.0
@@ -64,6 +66,9 @@ class AutoMixSettings:
     mix_until: Share = 0.7
     """Mix until this part of the training; the rest is plain training on clean images, and the Mix Block rests
     (0.7, paper 1)."""
+    mix_fade: Share | None = None
+    """From this part of the training on, the probability that a batch is mixed falls linearly, to 0 at `mix_until`. In
+    the other batches images stay clean and the Mix Block rests."""
     lam_margin: Annotated[float, Field(ge=0, le=0.5)] = 0.08
     """Pairs with ``min(lam, 1 - lam) <= lam_margin`` are mixed as by Mixup: there is next to nothing to select
     (0.08, paper 0, reference 0.08)."""
@@ -95,6 +100,9 @@ class AutoMixSettings:
     """Weight of l_lambda (Eq. 7) at the start; it falls linearly to 0. Only without `exact_mean`."""
     epsilon: Share = 0.1
     """Gap between `lam` and a mask's mean that l_lambda tolerates. Only without `exact_mean`."""
+    variance_reward: Annotated[float, Field(ge=0)] = 0.0
+    """Weight, within l_lambda, of the variance of a mask over its pixels, which is subtracted: masks become clearer
+    (0, SAMix 2). Only without `exact_mean`."""
 
     class_vectors: bool = True
     """The Mix Block has a vector w_c for each class, so that masks follow the labels (True, paper False)."""
@@ -107,7 +115,8 @@ class AutoMixSettings:
     exact_mean: bool = True
     """Solve for the mask's mean, which then is `lam` (True; paper False: l_lambda pulls it towards `lam`)."""
     upsampling: Upsampling = "bilinear"
-    """How masks grow to the size of the images ("bilinear", paper "nearest")."""
+    """How masks grow to the size of the images ("bilinear", paper "nearest"). "bilinear-logits", SAMix's: bilinear,
+    before the sigmoid; only without `exact_mean`."""
     lam_embedding: bool = True
     """Append `lam` to the features as one more channel; False is an ablation of the paper."""
     attention: bool = True
@@ -118,6 +127,12 @@ class AutoMixSettings:
     init: Init = "torch"
     """Initial weights of the Mix Block: torch's, or those of the reference implementation, std 0.01 and bias 0
     ("torch", paper "reference"). With `normalize`, queries start with unit variance in either case."""
+    pair_attention: bool = False
+    """Query and key of the attention come from both maps, each with weights of its own (False, SAMix True)."""
+    hidden_value: bool = False
+    """The value of the attention has a hidden layer with BatchNorm and ReLU (False, SAMix True)."""
+    lam_curve: Annotated[float, Field(ge=0)] | None = None
+    """`lam` scales the feature maps along a curve with this parameter (None, SAMix 0.25 on CIFAR and 1 on CUB)."""
 
     mixed_head: bool = False
     """A second head for mixed images, in student and teacher; the first one learns from clean images and is deployed
@@ -128,7 +143,7 @@ class AutoMixSettings:
         """Take a preset and change some of its fields.
 
         Args:
-            preset: "tuned", "fast", "finetune", "paper" or "reference".
+            preset: "tuned", "fast", "finetune", "paper", "reference" or "samix".
             **overrides: Fields with other values.
 
         Returns:
@@ -167,6 +182,7 @@ class AutoMixSettings:
             Values by name; ``from_preset("tuned", **values)`` gives the same settings.
         """
         idle = (_LAMBDA_LOSS if self.exact_mean else ()) + (("objects", *_OF_OBJECTS) if self.objects is None else ())
+        idle += tuple(name for name in _ADDED if getattr(self, name) == getattr(type(self), name))
         idle += ("rest",) if self.mix_share == 1 else ()
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in idle}
 
@@ -189,6 +205,9 @@ BLOCK_FIELDS = (
     "attention",
     "reduction",
     "init",
+    "pair_attention",
+    "hidden_value",
+    "lam_curve",
 )
 """The fields of `AutoMixSettings` that are options of `MixBlock`."""
 
@@ -213,6 +232,8 @@ _PAPER: dict[str, Any] = {
     "init": "reference",
     "mixed_head": True,
 }
+_ADDED = ("mix_fade", "variance_reward", "pair_attention", "hidden_value", "lam_curve")
+"""Fields that `to_dict` leaves out while they have their defaults: runs recorded without them can be resumed."""
 
 _CHANGED: dict[str, dict[str, Any]] = {
     "tuned": {},
@@ -220,4 +241,13 @@ _CHANGED: dict[str, dict[str, Any]] = {
     "finetune": {"aux_loss": "none", "mix_share": 0.5, "mix_until": 1.0},
     "paper": _PAPER,
     "reference": _PAPER | {"momentum_hold": 0.1, "teacher_batch_norm": "train", "lam_margin": 0.08, "reduction": 2},
+}
+_CHANGED["samix"] = _CHANGED["paper"] | {
+    "upsampling": "bilinear-logits",
+    "lam_embedding": False,
+    "reduction": 2,
+    "pair_attention": True,
+    "hidden_value": True,
+    "lam_curve": 0.25,
+    "variance_reward": 2.0,
 }

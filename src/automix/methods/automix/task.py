@@ -79,13 +79,14 @@ class AutoMix(Task):
     ``preset="tuned"`` is the form that experiments chose. ``preset="fast"`` costs about as much as plain Mixup
     (docs/results/automix-cost.md). ``preset="finetune"`` is for pretrained networks: half of each batch is mixed, the
     other half stays clean. ``preset="paper"`` is the algorithm and the Mix Block as published, ``preset="reference"``
-    adds what the authors' code has where the paper is silent. Every field of `AutoMixSettings` can be changed by
+    adds what the authors' code has where the paper is silent. ``preset="samix"`` is the successor SAMix (Li et al.,
+    2021): the same algorithm with another block and mask loss. Every field of `AutoMixSettings` can be changed by
     keyword: ``AutoMix(model, preset="paper", gamma=0)``.
 
     Args:
         model: The network to train.
         layer: The stage, 1 to 4, whose feature map feeds the Mix Block, or the name of a submodule.
-        preset: "tuned", "fast", "finetune", "paper" or "reference".
+        preset: "tuned", "fast", "finetune", "paper", "reference" or "samix".
         mix_block: A Mix Block that was trained before: the module, its file, or the folder of a run. It fits networks
             that start from the same weights as the one it was trained with.
         num_classes: Number of classes; found by looking at the network if not given.
@@ -130,6 +131,7 @@ class AutoMix(Task):
             momentum=settings.momentum,
             one_hot_loss=settings.aux_loss == "clean",
             mix_until=settings.mix_until,
+            mix_fade=settings.mix_fade,
             criterion=criterion,
             seed=seed,
             total_steps=total_steps,
@@ -335,7 +337,7 @@ class AutoMix(Task):
         """Warn if the optimizer does not know the Mix Block, whose weights then never change."""
         if self.step not in (0, CHECKED_STEP) or self.settings.block_lr == 0 or not self.mix_block.attention:
             return
-        weight = self.mix_block.w_z.weight
+        weight = self.mix_block.value_weight
         if not weight.requires_grad:
             return
         if self.step == 0:
@@ -367,7 +369,10 @@ class AutoMix(Task):
             return {}
         gap = (mixed.target.lam - mixed.mask.mean(dim=(1, 2, 3))).abs()
         gamma = self.settings.gamma * (1 - self.progress)
-        return {"loss_lambda": gamma * (gap - self.settings.epsilon).clamp(min=0).mean()}
+        loss = (gap - self.settings.epsilon).clamp(min=0).mean()
+        if self.settings.variance_reward:  # SAMix
+            loss = loss - self.settings.variance_reward * mixed.mask.var(dim=(1, 2, 3), correction=0).mean()
+        return {"loss_lambda": gamma * loss}
 
     # --- mixing
 
@@ -486,7 +491,8 @@ class AutoMix(Task):
         pairs = Pairs(lam, draw_index(x, index=index, generator=generator))
         with eval_mode(self.classifier):
             z = self.tap(self.classifier, x)
-        mixed = self._mix(x, y, z, pairs, generator, classes=classes)
+        with eval_mode(self.mix_block):  # its BatchNorm, if it has one
+            mixed = self._mix(x, y, z, pairs, generator, classes=classes)
         return self._label_by_objects(mixed, x, y if classes is None else classes)
 
     # --- what a training script asks for

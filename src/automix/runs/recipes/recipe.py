@@ -18,8 +18,8 @@ from automix.runs.recipes.alphas import Setting, paper_alpha
 from automix.runs.recipes.reference import reference_options
 
 Optimizer = Literal["sgd", "adamw", "lamb"]
-Loss = Literal["ce", "bce"]
-Preset = Literal["tuned", "fast", "finetune", "paper", "reference"]
+Loss = Literal["ce", "bce", "decoupled"]
+Preset = Literal["tuned", "fast", "finetune", "paper", "reference", "samix"]
 
 # A subclass that changes a default repeats the type, and with it the accepted range.
 Count = Annotated[int, Field(ge=1)]
@@ -97,7 +97,7 @@ class Recipe:
     ema: bool = False
     """Evaluate and keep a moving average of the weights, for methods that have no teacher of their own."""
     loss: Loss = "ce"
-    """Cross-entropy (ce), or binary cross-entropy over the classes (bce)."""
+    """Cross-entropy (ce), binary cross-entropy over the classes (bce), or DecoupledMix's loss (decoupled)."""
     balance: Balance = "none"
     """Rare classes: draw all classes equally often (sampling), weight the loss (loss), or neither (none)."""
     mixed_precision: bool = True
@@ -109,7 +109,7 @@ class Recipe:
     cutmix_alpha: Positive | None = None
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
     preset: Preset = "tuned"
-    """AutoMix's preset: tuned, fast, finetune, paper (the text), or reference (the authors' code)."""
+    """AutoMix's preset: tuned, fast, finetune, paper (the text), reference (the authors' code), or samix."""
 
     def __post_init__(self) -> None:
         _ = self.augmentation  # checks the settings of images
