@@ -6,5 +6,15 @@ Both read the card of the classifier, which holds its classes, image size and no
 from automix.deploy.exporting import export, export_path
 from automix.deploy.image_files import list_images, read_square
 from automix.deploy.prediction import Prediction, predict, predict_files
+from automix.deploy.prediction_files import write_predictions
 
-__all__ = ["Prediction", "export", "export_path", "list_images", "predict", "predict_files", "read_square"]
+__all__ = [
+    "Prediction",
+    "export",
+    "export_path",
+    "list_images",
+    "predict",
+    "predict_files",
+    "read_square",
+    "write_predictions",
+]
