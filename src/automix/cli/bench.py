@@ -130,7 +130,7 @@ def _list() -> None:
         also = f" ({other[name]})" if name in other else ""
         grid = f"{len(experiment.rows)} x {len(experiment.columns)}"
         rows.append((name, grid, str(runs), experiment.title + also))
-    print_table(("experiment", "cells", "runs", "about"), rows)
+    print_table(("experiment", "cells", "runs", "about"), rows, header_in_files=True)
 
 
 def _describe(experiment: "Experiment", grid: "Grid", found: "Cost") -> str:

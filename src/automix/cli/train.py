@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from automix.cli._flags import Integer, Switch, flags_of, read_options
+from automix.cli._flags import PLACE, TIME, WHAT, Integer, Switch, flags_of, panel, read_options
 from automix.core.errors import AutomixError
 from automix.methods import check_method
 from automix.runs.config import TrainConfig, read_config
@@ -21,7 +21,21 @@ else:
         Recipe,
         find_recipe(TrainConfig.recipe),
         leave_out=("data", "settings"),
-        leading=("method", "preset", "model", "recipe"),
+        panels={
+            WHAT: ("method", "preset", "model", "weights", "recipe"),
+            TIME: ("epochs", "batch_size", "lr", "train_size"),
+            PLACE: ("out", "seed", "device"),
+        },
+        notes={
+            "method": "vanilla for photographs seen less than 15 times",
+            "model": "tf_efficientnet_lite0 for photographs",
+            "recipe": "finetune for photographs",
+            "preset": "the recipe decides",
+            "epochs": "1500 steps or more for photographs",
+            "batch_size": "16 or less for photographs",
+            "lr": "0.02 or less for photographs",
+            "train_size": "what the weights were trained with, for photographs",
+        },
     )
 
 
@@ -29,28 +43,31 @@ Resume = Annotated[bool | Literal["auto"], Parameter(negative=(), show_default=F
 
 
 def train(
-    data: str | None = None,
+    data: Annotated[str | None, Parameter(group=panel(WHAT))] = None,
     *,
-    config: Path | None = None,
-    resume: Resume = False,
-    overwrite: Switch = False,
-    minutes: float | None = None,
-    from_scratch: Switch = False,
-    processes: Integer = 1,
+    config: Annotated[Path | None, Parameter(group=panel(PLACE))] = None,
+    resume: Annotated[Resume, Parameter(group=panel(PLACE))] = False,
+    overwrite: Annotated[Switch, Parameter(group=panel(PLACE))] = False,
+    minutes: Annotated[float | None, Parameter(group=panel(TIME))] = None,
+    from_scratch: Annotated[Switch, Parameter(group=panel(WHAT))] = False,
+    processes: Annotated[Integer, Parameter(group=panel(TIME))] = 1,
     flags: Annotated[Flags | None, Parameter(name="*")] = None,
 ) -> None:
     """Train a classifier.
 
     For example:
-      automix train shapes                            AutoMix on drawn images
-      automix train photos/                           fine-tune on photos/<class>/*.jpg
-      automix train photos/ --minutes 10              as well as ten minutes allow
-      automix train photos/ --preset fast             AutoMix at Mixup's cost
-      automix train cifar100 --recipe cifar           a recipe of the paper
-      automix train --config runs/x/config.yaml --out runs/y     the same again
-      automix train --resume --out runs/x             continue a stopped run
-      automix train photos/ --out runs/x --resume auto     start it, or continue
-      automix train shapes --processes 2              two processes
+      automix train photos/                   fine-tune on photos/<class>/*.jpg
+      automix train photos/ --minutes 10      as well as ten minutes allow
+      automix train shapes                    AutoMix on drawn images
+      automix train shapes --preset fast      AutoMix at Mixup's cost
+      automix train cifar100 --recipe cifar   a recipe of the paper
+      automix train --resume --out runs/x     continue a stopped run
+      automix train photos/ --out runs/x --resume auto   start it, or continue
+      automix train --config runs/x/config.yaml --out runs/y   the same again
+      automix train shapes --processes 2      two processes
+
+    The defaults below are those of the recipe quick, which trains small
+    images from scratch. Photographs, of more than 64 px, are fine-tuned.
 
     Args:
         data: A dataset's name (see `automix datasets`) or a folder of images.

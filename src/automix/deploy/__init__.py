@@ -7,6 +7,7 @@ from automix.deploy.exporting import export, export_path
 from automix.deploy.image_files import list_images, read_square
 from automix.deploy.model_card import model_card
 from automix.deploy.prediction import Prediction, predict, predict_files
+from automix.deploy.prediction_files import write_predictions
 from automix.deploy.pushing import push
 from automix.deploy.timm_folder import export_timm
 
@@ -21,4 +22,5 @@ __all__ = [
     "predict_files",
     "push",
     "read_square",
+    "write_predictions",
 ]

@@ -7,11 +7,12 @@ nothing to register: `methods` lists the folder. Modules whose name starts with 
 import inspect
 import pkgutil
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from automix.core.validation import unknown_name
+from automix.core.validation import NOT_OPTIONS, no_such_option, unknown_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,6 +25,7 @@ __all__ = [
     "find_method",
     "has_own_teacher",
     "methods",
+    "option_sources",
     "presets_of",
     "settings_of",
     "takes_normalization",
@@ -76,12 +78,41 @@ def create_task(name: str, model: "nn.Module", **options: Any) -> "Task":
     Returns:
         The task.
     """
+    accepted = dict.fromkeys(option for options in option_sources(name).values() for option in options)
+    for option in options:
+        if option not in accepted:
+            raise no_such_option(name, option, accepted)
     module = find_method(name)
     if hasattr(module, "create_task"):
         return module.create_task(model, **options)
     from automix.tasks.mix_task import MixTask
 
     return MixTask(model, getattr(module, name), **options)
+
+
+def option_sources(name: str) -> dict[Callable[..., Any], list[str]]:
+    """Find the options of a method in the signatures that define them.
+
+    Args:
+        name: One of `methods()`.
+
+    Returns:
+        Names of options by the function or class whose parameters they are: the method's function, its `create_task`,
+        and the task.
+    """
+    from automix.tasks.mix_task import MixTask
+
+    module = find_method(name)
+    sources = [getattr(module, key) for key in (name, "create_task") if hasattr(module, key)]
+    sources += getattr(module, "OPTION_SOURCES", (MixTask,))
+    return {source: _keywords(source) for source in sources}
+
+
+def _keywords(source: Callable[..., Any]) -> list[str]:
+    """The parameters that are options, and not the network, the batch or `**options`."""
+    parameters = inspect.signature(source).parameters.values()
+    named = [one.name for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    return [one for one in named if one not in (*NOT_OPTIONS, "model", "mix", "look")]
 
 
 def presets_of(name: str) -> tuple[str, ...]:

@@ -52,6 +52,27 @@ def create_model(name: str, *, num_classes: int, image_size: int | tuple[int, in
     return model
 
 
+def has_small_form(name: str, image_size: int) -> bool:
+    """Tell whether `create_model` adapts a network to small images.
+
+    Args:
+        name: As for `create_model`.
+        image_size: Side of the images in pixels.
+
+    Returns:
+        Whether its form differs from timm's.
+    """
+    if image_size > SMALL_IMAGE or WIDE_RESNET.fullmatch(name):
+        return False
+    return _family(name) in (*_PATCH_FAMILIES, "resnet", "efficientnet")
+
+
+def _family(name: str) -> str:
+    import timm
+
+    return timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
+
+
 def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], options: dict[str, Any]) -> nn.Module:
     import timm  # here and not above: timm and torchvision take two seconds to import
 

@@ -121,7 +121,8 @@ def build_task(
     if resumed and "mix_block" in options and not Path(str(options["mix_block"])).exists():
         options["mix_block"] = str(RunFolder(config.folder).mix_block)
     if taken := sorted(own.keys() & options.keys()):
-        raise AutomixError(f"method_options.{taken[0]} is not allowed: other settings decide it")
+        instead = f"use --{taken[0]}" if taken[0] in ("ema", "seed") else "other settings decide it"
+        raise AutomixError(f"method_options.{taken[0]} is not allowed; {instead}")
     try:
         return create_task(config.method, model, **own, **options)
     except (TypeError, AttributeError, RuntimeError) as error:  # an option that is none, or of another kind

@@ -232,7 +232,11 @@ _PAPER: dict[str, Any] = {
     "init": "reference",
     "mixed_head": True,
 }
-_ADDED = ("mix_fade", "variance_reward", "pair_attention", "hidden_value", "lam_curve")
+_ADDED = (
+    *("mix_fade", "variance_reward", "pair_attention", "hidden_value", "lam_curve"),
+    *("momentum_hold", "momentum_warmup", "teacher_batch_norm", "block_lr_floor", "block_margin", "distinct_pairs"),
+    "mixed_head",
+)
 """Fields that `to_dict` leaves out while they have their defaults: runs recorded without them can be resumed."""
 
 _CHANGED: dict[str, dict[str, Any]] = {
