@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kept_runs import EPOCHS, LAMS, bins_of, curve_of, draw_images, keep_runs, spread_of, top1_of, values_of
+from made_up_runs import EPOCHS, LAMS, bins_of, curve_of, draw_images, keep_runs, spread_of, top1_of, values_of
 from PIL import Image
 
 import automix
