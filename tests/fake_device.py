@@ -36,7 +36,7 @@ class DeviceTensor(Tensor):
 
     @staticmethod
     def __new__(cls, inside: Tensor) -> "DeviceTensor":
-        made: DeviceTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: DeviceTensor = Tensor._make_wrapper_subclass(
             cls,
             inside.size(),
             strides=inside.stride(),
@@ -49,7 +49,9 @@ class DeviceTensor(Tensor):
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise AssertionError(f"{func} outside of the mode")
 
 

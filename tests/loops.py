@@ -37,7 +37,7 @@ class Network(HandWritten):
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         if self.checkpointing:
-            x = checkpoint(self.body, x, use_reentrant=self.checkpointing == "reentrant")  # type: ignore[assignment]
+            x = checkpoint(self.body, x, use_reentrant=self.checkpointing == "reentrant")
         else:
             x = self.body(x)
         return self.head(F.dropout(x.mean(dim=(2, 3)), self.dropout, self.training))
@@ -48,7 +48,8 @@ def make(name: str, *, low_memory: bool = False, **network: Any) -> Task:
     torch.manual_seed(3)
     known = traits(name)
     model = Network(**network) if known.model is HandWritten else known.model()
-    return automix.create_task(name, model, **{**known.options, "low_memory": low_memory})
+    layers = {"layers": ("body",)} if name in ("manifoldmix", "patchup") else {}  # not the input
+    return automix.create_task(name, model, **{**known.options, **layers, "low_memory": low_memory})
 
 
 def gradients(task: nn.Module) -> Gradients:

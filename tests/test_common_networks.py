@@ -24,7 +24,9 @@ TOKENS = {
 }
 STAGES = {"hidden_sizes": [8, 12, 16, 20], "depths": [1, 1, 1, 1], "num_labels": 5}
 SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 12, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}
-TRANSFORMERS = {  # name: options, a layer, and the shape of its map for images of 32 x 32
+TRANSFORMERS: dict[
+    str, tuple[dict[str, Any], int, tuple[int, ...]]
+] = {  # name: options, a layer, and the shape of its map for images of 32 x 32
     "ViT": (TOKENS, 3, (24, 4, 4)),
     "DeiT": (TOKENS, 3, (24, 4, 4)),  # two tokens before the patches
     "Dinov2": (TOKENS, 2, (24, 4, 4)),
@@ -136,6 +138,9 @@ def test_tokens_of_images_that_are_not_square() -> None:
 # --- outputs
 
 
+Named = namedtuple("Named", ["features", "logits"])
+
+
 class Answers(nn.Module):
     """Returns its logits in a container."""
 
@@ -150,7 +155,7 @@ class Answers(nn.Module):
             "ordered": OrderedDict(logits=logits),
             "tuple": (logits, x),
             "list": [logits],
-            "named": namedtuple("Named", ["features", "logits"])(x, logits),
+            "named": Named(x, logits),
         }
         return kinds[self.kind]
 

@@ -10,7 +10,11 @@ import automix
 
 REFUSED = {
     ("checkpointing", "alignmix"),  # its layer would run again in the backward pass, unmixed
+    ("checkpointing", "manifoldmix"),
+    ("checkpointing", "patchup"),
     ("reentrant", "alignmix"),
+    ("reentrant", "manifoldmix"),
+    ("reentrant", "patchup"),
     ("reentrant", "comixup"),  # torch has no gradients of images there
     ("reentrant", "puzzlemix"),
     ("reentrant", "supermix"),

@@ -131,7 +131,7 @@ class Task(nn.Module, ABC):
         self.progress = 0.0
         self._calls = 0  # since the last update
         self._changes = 0  # of the student's weights since the last update, as far as batches have shown
-        self._version: int | None = None  # of those weights in the last batch
+        self._weights_version: int | None = None  # of those weights in the last batch
         self._early = low_memory  # whether terms are back-propagated early in this step
         self._groups: list[dict[str, Any]] = []  # those that were handed out last
         self._warned: set[str] = set()
@@ -227,7 +227,7 @@ class Task(nn.Module, ABC):
         self.step += 1
         self.progress = progress
         self._calls = self._changes = 0
-        self._version = None
+        self._weights_version = None
 
     def move_teacher(self, progress: float) -> None:
         """Let the teacher follow the student (Eq. 12).
@@ -351,8 +351,8 @@ class Task(nn.Module, ABC):
         """Count how often the weights were changed since the last update, by the counter that torch keeps of them."""
         weight = next((parameter for parameter in self.student.parameters() if parameter.requires_grad), None)
         version = None if weight is None else weight._version
-        self._changes += self._version is not None and version != self._version
-        self._version = version
+        self._changes += self._weights_version is not None and version != self._weights_version
+        self._weights_version = version
 
     def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._warned:
