@@ -51,7 +51,7 @@ BATCH = 100  # images at once when classifying
 Array = NDArray[Any]
 
 
-class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Classifier(ClassifierMixin, BaseEstimator):
     """A network trained with mixup, as a scikit-learn estimator.
 
     Args:
