@@ -98,7 +98,7 @@ def test_a_network_that_timm_cannot_build_is_refused(tmp_path: Path) -> None:
     """automix gives a ResNet for small images another stem, wide ResNets are not timm's."""
     for name in ("resnet18", "wrn_10_1"):
         model = automix.create_model(name, num_classes=3, image_size=32).eval()
-        options = {"classes": ("a", "b", "c"), "mean": (0.5,) * 3, "std": (0.2,) * 3}
+        options: dict[str, Any] = {"classes": ("a", "b", "c"), "mean": (0.5,) * 3, "std": (0.2,) * 3}
         card = Card(model=name, model_options={}, image_size=32, train_size=32, **options)
         save_classifier(tmp_path / "small.safetensors", model, card)
         with pytest.raises(AutomixError, match="use --format safetensors"):

@@ -94,6 +94,8 @@ def test_time_is_kept_for_the_last_training(monkeypatch: pytest.MonkeyPatch) -> 
     now = 60.0
     assert clock.left == 600 - 120 - 60
     assert clock.estimate(small("digits", epochs=4), "mixup") == 3 + 4 * 5
+    clock.per_epoch["plain"] = 4.0
+    assert clock.cheapest(2) == 3 + 2 * 4
 
 
 # --- the search ------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ BATCH = 100  # images at once when classifying
 Array = NDArray[Any]
 
 
-class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Classifier(ClassifierMixin, BaseEstimator):
     """A network trained with mixup, as a scikit-learn estimator.
 
     Args:
@@ -262,7 +262,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         self._clear("n_features_in_")  # of an earlier fit; images have none
-        x, y = validate_data(self, x, y, ensure_2d=np.ndim(x) < 3, allow_nd=True, dtype="numeric")
+        x, y = validate_data(self, x, y, ensure_2d=_dimensions(x) < 3, allow_nd=True, dtype="numeric")
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -330,7 +330,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if x.dtype != np.uint8:
                 raise AutomixError(f"X must be uint8 for a classifier that was trained on files, got {x.dtype}")
             return _resize(torch.from_numpy(np.ascontiguousarray(np.moveaxis(x, -1, 1))), self.card_.image_size)
-        x = validate_data(self, x, reset=False, ensure_2d=np.ndim(x) < 3, allow_nd=True, dtype="numeric")
+        x = validate_data(self, x, reset=False, ensure_2d=_dimensions(x) < 3, allow_nd=True, dtype="numeric")
         return self._pixels(x)
 
     def _clear(self, *names: str) -> None:
@@ -343,3 +343,8 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _resize(pixels: torch.Tensor, size: int) -> torch.Tensor:
     """Resize and center-crop uint8 images."""
     return ImageSet(pixels, torch.zeros(len(pixels), dtype=torch.int64), ("",)).resized(size).images
+
+
+def _dimensions(x: Any) -> int:
+    """The number of axes of an array, a data frame, a sparse matrix or nested lists."""
+    return len(x.shape) if hasattr(x, "shape") else np.asarray(x).ndim

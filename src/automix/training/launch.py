@@ -1,6 +1,7 @@
 """Several processes on this machine for one run, started by torch's launcher: no torchrun to type."""
 
 import os
+import uuid
 from typing import Any
 
 from automix.core.errors import AutomixError
@@ -39,6 +40,7 @@ def train_in_processes(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=processes,
+        run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         start_method="spawn",

@@ -38,6 +38,17 @@ class Clock:
         """Seconds that a run takes before and after its training, on average."""
         return sum(self.overheads) / len(self.overheads) if self.overheads else 0.0
 
+    def cheapest(self, epochs: int) -> float:
+        """Estimate the time of a run of the fastest method that is known.
+
+        Args:
+            epochs: Its length.
+
+        Returns:
+            Seconds; 0 if no method is timed yet.
+        """
+        return self.overhead + epochs * min(self.per_epoch.values()) if self.per_epoch else 0.0
+
     def estimate(self, config: TrainConfig, name: str) -> float:
         """Estimate the time of a run: by runs of the same method, or by timing a few steps.
 

@@ -152,7 +152,8 @@ class TuneRecord:
             lines.append(f"trained on all training images for {self.last['epochs']} epochs: "
                          f"{self.last['test_top1']:.2f} % of the test images")  # fmt: skip
         taken, given = (timedelta(seconds=round(seconds)) for seconds in (self.seconds, 60 * self.minutes))
-        return [*lines, f"{len(self.configurations)} configurations in {taken} of {given}"]
+        tried = sum(bool(one.scores) for one in self.configurations)
+        return [*lines, f"{tried} configurations in {taken} of {given}"]
 
     def standard_error(self, score: float) -> float:
         """Estimate how sure an accuracy is.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 BEST = "best.yaml"
 LAST = "final"
 MOST = 200  # configurations
+COMPARISON = 1.1  # the last training, and classifying the held-out images once more for the margins
 PUT_ASIDE = 3  # proposals in a row for which there is no time, after which none are asked for
 
 
@@ -178,7 +179,10 @@ class Tuning:
         put_aside = len(waiting) - len(chosen)
         if promoted and not chosen:  # what is new could not be trained longer either
             return []
+        room = self.clock.left - self.last_seconds()
         while len(chosen) < self.at_once and put_aside < PUT_ASIDE and self.search.asked < MOST:
+            if self.clock.cheapest(self.plan.epochs[0]) > room and self.search.asked:
+                break  # timing the steps of a method takes time, too
             trial = self.search.ask()
             if self.has_time_for(trial):
                 chosen.append(trial)
@@ -202,7 +206,7 @@ class Tuning:
         name = ahead.candidate if ahead else self.plan.candidates[0].name
         params = self.search.study.trials[ahead.number].params if ahead else {"method": name, "rate": 1.0}
         config = self.search.config(params, self.plan.epochs[-1])
-        return self.clock.estimate(config, name) / (1 - VALIDATION)
+        return COMPARISON * self.clock.estimate(config, name) / (1 - VALIDATION)
 
     def run_round(self, trials: "Sequence[Trial]") -> None:
         """Run one job of each trial and record the scores."""
@@ -302,6 +306,6 @@ def margins(record: TuneRecord, winner: Configuration) -> list[Margin]:
     for other in (next(one for one in others if one.number == number) for number in chosen):
         if shared := set(winner.runs) & set(other.runs):
             epochs = max(shared)
-            hits = (held_out_hits(Path(one.runs[epochs])) for one in (winner, other))
-            found.append(paired_margin(*hits, label=other.label, epochs=epochs))
+            ours, theirs = (held_out_hits(Path(one.runs[epochs])) for one in (winner, other))
+            found.append(paired_margin(ours, theirs, other.label, epochs))
     return found

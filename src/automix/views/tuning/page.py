@@ -25,7 +25,7 @@ def render_tuning(record: TuneRecord) -> str:
     """
     style = files(REPORT).joinpath("style.css").read_text(encoding="utf-8")
     tried = [one for one in record.ranking if one.scores]
-    titles = list(dict.fromkeys(one.title for one in record.configurations))
+    titles = list(dict.fromkeys(one.title for one in sorted(tried, key=lambda one: one.number)))
     series = [Series(one.label, sorted(one.scores.items()), titles.index(one.title)) for one in tried]
     chart = lay_out_chart(series, "Accuracy on held-out images, %", unit="epoch") if series else None
     winner = next((one for one in record.configurations if one.number == record.winner), None)
