@@ -11,6 +11,7 @@ mean_class_accuracy
 The accuracy of several runs, as papers report it, is computed in `automix.runs.protocol`.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -69,6 +70,7 @@ def evaluate_accuracy(
         notes.append(f"top5 is 100 by definition: there are {len(samples.classes)} classes")
     if len(present) < len(by_class):
         notes.append(f"{len(by_class) - len(present)} of {len(by_class)} classes have no images and do not count")
+    pictures: dict[str, Callable[[], Image.Image]]
     pictures = {"accuracy-by-class": partial(draw_worst_classes, predicted, labels, samples.classes)}
     if not topk_correct(logits, labels)[0].all():
         pictures["confusions"] = partial(draw_confusions, logits, labels, samples)
