@@ -10,11 +10,12 @@ import pytest
 import torch
 import yaml
 from conftest import HandWritten
+from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, top_k_accuracy_score
 from torch import Tensor, nn
 from torchmetrics.functional.classification import multiclass_accuracy
 
-from automix.core.accuracy import topk_accuracy, topk_correct
+from automix.core.accuracy import accuracy_interval, topk_accuracy, topk_correct
 from automix.core.errors import AutomixError
 from automix.data import ImageSet, draw_shapes, open_dataset
 from automix.data.shapes import CLASSES
@@ -69,7 +70,8 @@ def test_values_worked_out_by_hand() -> None:
     found = evaluate_accuracy(Lookup(HAND_LOGITS), numbered(HAND_LABELS, 6), batch_size=4)
     # per class: 0 has both right; 1, 2, 3, 4 none of one; 5 has no images
     expected = {"top1": 100 * 2 / 6, "top5": 100 * 5 / 6, "mean_class_accuracy": 100 / 5}
-    assert dict(found) == pytest.approx(expected)
+    assert {name: found.values[name] for name in expected} == pytest.approx(expected)
+    assert found.values.keys() - expected.keys() == {"top1_low", "top1_high"}
     assert found.notes == ("1 of 6 classes have no images and do not count",)
 
 
@@ -90,6 +92,12 @@ def test_accuracies_are_those_of_scikit_learn_and_torchmetrics() -> None:
     assert ours.mean().item() == pytest.approx(mean)
 
 
+@pytest.mark.parametrize(("right", "count"), [(0, 12), (1, 7), (844, 1171), (500, 500)])
+def test_the_interval_is_that_of_scipy(right: int, count: int) -> None:
+    expected = binomtest(right, count).proportion_ci(0.95, method="wilson")
+    assert accuracy_interval(100 * right / count, count) == pytest.approx((100 * expected.low, 100 * expected.high))
+
+
 def test_correct_predictions_by_hand() -> None:
     correct = topk_correct(HAND_LOGITS, torch.tensor(HAND_LABELS), (1, 2, 5, 99))
     assert correct.int().tolist() == [[1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1], [1, 1, 1, 1, 0, 1], [1] * 6]
@@ -97,7 +105,7 @@ def test_correct_predictions_by_hand() -> None:
 
 def test_a_note_says_that_top5_is_trivial_for_five_classes_or_fewer() -> None:
     found = evaluate_accuracy(Lookup(torch.eye(3)), numbered([0, 2, 1], 3))
-    assert dict(found) == pytest.approx({"top1": 100 / 3, "top5": 100, "mean_class_accuracy": 100 / 3})
+    assert (found.values["top1"], found.values["top5"]) == (pytest.approx(100 / 3), 100)
     assert found.notes == ("top5 is 100 by definition: there are 3 classes",)
 
 

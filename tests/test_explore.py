@@ -83,6 +83,19 @@ def test_examples_are_test_images_of_the_run(explorer: Explorer, photos: Path) -
         assert explorer.classes[one.label] == one.caption
 
 
+def test_the_page_opens_on_two_classes_that_the_mixture_shows(explorer: Explorer) -> None:
+    captions = [picture.caption for picture in explorer.examples]
+    a, b, c = (captions.index(name) for name in "abc")
+    probability = {}
+    for one, other in ((a, b), (b, c)):
+        pair = explorer.pair(explorer.examples[one], explorer.examples[other])
+        answers = explorer.networks["teacher"](mixed(explorer, pair, "automix", 0.5).x).softmax(dim=1)[0]
+        probability[one, other] = min(answers[label].item() for label in pair.y)
+    assert explorer.first_pair() == max(probability, key=lambda pair: probability[pair])
+    assert replace(explorer, examples=[explorer.examples[0]] * 3).first_pair() == (0, 1)  # one class alone
+    assert open_explorer().first_pair() == (0, 1)  # no network: the first two classes
+
+
 @pytest.mark.parametrize("lam", [0.0, 0.3, 1.0])
 def test_the_mask_of_mixup_is_lam(explorer: Explorer, pair: Pair, lam: float) -> None:
     blend = mixed(explorer, pair, "mixup", lam)

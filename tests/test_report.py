@@ -19,6 +19,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from automix.cli.main import execute
+from automix.core.accuracy import accuracy_interval
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import find_recipe
 from automix.training import train
@@ -26,6 +27,7 @@ from automix.views.html import render_template
 from automix.views.report import render_report
 from automix.views.report.album import Album, Picture, encode
 from automix.views.report.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Scale, lay_out_chart
+from automix.views.report.evaluations import missing_evaluations
 from automix.views.report.groups import differences, group_runs
 from automix.views.report.numbers import number, tick_label
 from automix.views.report.pictures import epoch_pictures
@@ -132,19 +134,23 @@ def test_the_page_of_one_run_is_complete(runs: Path, pages: dict[str, Path]) -> 
     assert links <= page.ids()
     images = page.all("img")
     assert all(image["src"].startswith("data:image/webp;base64,") and image["alt"] for image in images)
-    # three epochs and the history; accuracy, reliability, corruptions, mixed and the CAM panels
-    assert len(images) == 3 + 1 + 5
+    # three epochs and the history; reliability, corruptions, mixed and the CAM panels; accuracy by class and the errors
+    assert len(images) == 3 + 1 + 4 + 4
+    assert [section for section in page.ids() if section == "errors"] == ["errors"]
+    assert text.index("confused most often") < text.index("Mixed samples over lam")
     assert "Reliability diagram" in page.text
     assert "Class activation maps" in page.text
     summary = json.loads((runs / "automix-0" / "summary.json").read_text())
-    assert f"{summary['median_top1_of_last_epochs']:.2f} % top-1 accuracy of the teacher" in page.text
+    low, high = accuracy_interval(summary["teacher_top1"], summary["test_images"])
+    assert f"{summary['teacher_top1']:.2f} % top-1 accuracy of the teacher" in page.text
+    assert f"{summary['test_images']} test images (95 % interval {low:.1f} to {high:.1f} %)" in page.text
     results = json.loads((runs / "automix-0" / "evaluation" / "results.json").read_text())
     for entry in results.values():
         for name, value in entry["values"].items():
             assert f"{name}{number(value)}" in page.text
         for note in entry["notes"]:
             assert note in page.text
-    assert f"--on {'attacks localization efficiency'}" in page.text
+    assert "--on attacks efficiency" in page.text  # no localization: the photographs have no boxes
     assert f"torch {torch.__version__}" in page.text
     assert (runs / "automix-0" / "config.yaml").read_text() in page.text
 
@@ -153,11 +159,43 @@ def test_curves_are_those_of_the_log(runs: Path, pages: dict[str, Path]) -> None
     page = Page(pages["one"].read_text(encoding="utf-8"))
     epochs = records(runs / "automix-0")
     curves = {one["data-name"]: one for one in page.all("g") if "data-name" in one}
-    for name, metric in {"teacher": "teacher_top1", "total": "loss", "generation": "loss_generation",
+    for name, metric in {"teacher": "teacher_top1", "mixed": "loss_mixed", "generation": "loss_generation",
                          "training": "mixed_accuracy", "test, lam 0.5": "mask_spread_at_0.5",
-                         "|lam - mask mean|": "lam_gap", "mix block": "gradient_norm_mix_block"}.items():  # fmt: skip
+                         "mix block": "gradient_norm_mix_block"}.items():  # fmt: skip
         assert curves[name]["data-at"] == "3 6"
         assert curves[name]["data-values"] == " ".join(number(record[metric]) for record in epochs)
+    assert all(record["lam_gap"] < 1e-4 for record in epochs)  # by construction
+    assert not {"|lam - mask mean|", "lam 0.5", "total"} & curves.keys()
+
+
+def test_charts_that_are_constant_by_construction_are_left_out_and_no_others(copy: Path) -> None:
+    path = copy / "metrics.jsonl"
+    path.write_text(re.sub(r'"lam_gap": [^,}]*', '"lam_gap": 0.02', path.read_text()))
+    text = Page(render_report([copy])).text
+    assert "Lam gap" in text
+    assert "Mask mean" in text
+
+
+def test_the_headline_is_the_network_that_predict_uses(copy: Path) -> None:
+    """The last evaluation counts, not the median of the last ten."""
+    lines = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    for record in lines:
+        if record["kind"] == "epoch":
+            record["teacher_top1"] = 30.0 if record["epoch"] == 1 else 90.0
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+    text = Page(render_report([copy])).text
+    assert "90.00 % top-1 accuracy of the teacher on 12 test images (95 % interval" in text
+    assert "median of the last 2 evaluations60.00 %" in text
+
+
+def test_localization_is_suggested_only_where_an_evaluation_saw_boxes(copy: Path) -> None:
+    for has_boxes in (False, True):
+        (copy / "evaluation").mkdir(exist_ok=True)
+        entry = {"values": {"top1": 50.0}, "has_boxes": has_boxes}
+        (copy / "evaluation" / "results.json").write_text(json.dumps({"accuracy": entry}))
+        (missing,) = missing_evaluations(group_runs([read_run(copy)]))
+        assert ("localization" in missing.names) == has_boxes
+        assert ("localization" in missing.command.split("--on")[1]) == has_boxes
 
 
 def test_a_page_loads_nothing_and_runs_only_its_own_script(pages: dict[str, Path]) -> None:
@@ -329,7 +367,7 @@ def test_pictures_outside_the_evaluation_folder_are_not_shown(copy: Path) -> Non
 
 def test_damaged_files_are_named_and_left_out(copy: Path) -> None:
     append(copy, '{"step": 7, "kind": "epo', "5", "null", '{"kind": "epoch", "step": 9}', "[" * 100_000)
-    append(copy, json.dumps({"step": 9, "kind": "epoch", "epoch": 3, "loss": float("nan"), "student_top1": 50.0}))
+    append(copy, json.dumps({"step": 9, "kind": "epoch", "epoch": 3, "loss_mixed": float("nan"), "student_top1": 50.0}))
     (copy / "summary.json").write_text("{")
     (copy / "pictures" / "epoch-0001.png").write_bytes(b"no picture")
     (copy / "evaluation").mkdir()
@@ -342,7 +380,7 @@ def test_damaged_files_are_named_and_left_out(copy: Path) -> None:
     assert len(read_run(copy).epochs) == 3
     curves = {one["data-name"]: one["data-at"] for one in page.all("g") if "data-name" in one}
     assert curves["student"] == "3 6"  # of the gradient norms, drawn last
-    assert curves["total"] == "3 6"  # the NaN is no point
+    assert curves["mixed"] == "3 6"  # the NaN is no point
     (copy / "evaluation" / "results.json").write_text("{")
     assert "results.json: cannot be read" in Page(render_report([copy])).text
 

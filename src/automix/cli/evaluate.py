@@ -57,7 +57,7 @@ def evaluate(
     from rich.console import Console
 
     from automix.evaluation.inputs import open_inputs
-    from automix.evaluation.progress import no_progress, progress_bar
+    from automix.evaluation.progress import progress_bar, progress_lines
     from automix.evaluation.results_file import write_result
     from automix.evaluation.session import Session
     from automix.evaluation.suite import Skipped, run_evaluators, select_evaluators
@@ -79,7 +79,7 @@ def evaluate(
         batch_size=batch_size,
         corrupted=corrupted,
         squeeze=squeeze,
-        track=progress_bar if sys.stdout.isatty() else no_progress,
+        track=progress_bar if sys.stdout.isatty() else progress_lines,
         severities=severities or None,
     )
     rows, remarks = [], []

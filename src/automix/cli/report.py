@@ -29,6 +29,7 @@ def report(*runs: Path, out: Path | None = None) -> None:
     path = out or RunFolder(runs[0] if len(runs) == 1 else Path()).report
     if path.is_dir():
         raise AutomixError(f"out must be a file's name such as {RunFolder(path).report}, got the folder {path}")
+    sys.stderr.write(f"reading {'1 run' if len(runs) == 1 else f'{len(runs)} runs'}\n")
     page = render_report(list(runs))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))

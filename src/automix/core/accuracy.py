@@ -1,5 +1,6 @@
 """Top-k accuracy: the one place that decides whether a prediction is correct."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -34,6 +35,23 @@ def topk_accuracy(logits: Tensor, labels: Tensor, k: int = 1) -> float:
         Percent of the samples whose label is among the `k` highest logits.
     """
     return 100 * topk_correct(logits, labels, (k,))[0].double().mean().item()
+
+
+def accuracy_interval(accuracy: float, count: int) -> tuple[float, float]:
+    """Compute the 95 % interval of an accuracy (Wilson, 1927): what the test set's size leaves open.
+
+    Args:
+        accuracy: In percent.
+        count: Number of test images.
+
+    Returns:
+        Both ends in percent. They say nothing about other seeds or other photographs than those of the test set's kind.
+    """
+    z = 1.959964
+    share = accuracy / 100
+    center = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return 100 * max(0.0, center - half), 100 * min(1.0, center + half)
 
 
 def pair_correct(logits: Tensor, y_a: Tensor, y_b: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
-"""Accuracy on the test images: top-1, top-5 and the mean over classes.
+"""Accuracy on the test images: top-1, top-5 and the mean over classes, and what is wrong.
 
-top1
-    Percent of the images whose label has the highest logit.
+top1, top1_low, top1_high
+    Percent of the images whose label has the highest logit, and its 95 % interval (Wilson, 1927).
 top5
     Percent of the images whose label is among the five highest logits. With five classes or fewer it is always 100.
 mean_class_accuracy
@@ -11,13 +11,15 @@ mean_class_accuracy
 The accuracy of several runs, as papers report it, is computed in `automix.runs.protocol`.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from automix.core.accuracy import topk_accuracy
+from automix.core.accuracy import accuracy_interval, topk_accuracy, topk_correct
+from automix.evaluation.mistakes import MATRIX_CLASSES, draw_confident_errors, draw_confusion_matrix, draw_confusions
 from automix.evaluation.plots import BLUE, GRAY, as_image, new_figure, shorten
 from automix.evaluation.predictions import Predictions, predict_unless_given
 from automix.evaluation.progress import Track, no_progress
@@ -46,14 +48,20 @@ def evaluate_accuracy(
         track: Progress display, such as `progress_bar`.
 
     Returns:
-        ``top1``, ``top5`` and ``mean_class_accuracy`` in percent; the picture shows the worst classes.
+        ``top1`` with its interval (``top1_low``, ``top1_high``), ``top5`` and ``mean_class_accuracy`` in percent. The
+        pictures show the worst classes, the worst confusions, the most confident errors and, with up to 40 classes, the
+        confusion matrix.
     """
     logits, labels = predict_unless_given(predictions, model, samples, batch_size=batch_size, track=track)
     predicted = logits.argmax(dim=1)
     by_class = per_class_accuracy(predicted, labels, len(samples.classes))
     present = by_class[~by_class.isnan()]
+    top1 = topk_accuracy(logits, labels, 1)
+    low, high = accuracy_interval(top1, len(labels))
     values = {
-        "top1": topk_accuracy(logits, labels, 1),
+        "top1": top1,
+        "top1_low": low,
+        "top1_high": high,
         "top5": topk_accuracy(logits, labels, 5),
         "mean_class_accuracy": present.mean().item(),
     }
@@ -62,8 +70,14 @@ def evaluate_accuracy(
         notes.append(f"top5 is 100 by definition: there are {len(samples.classes)} classes")
     if len(present) < len(by_class):
         notes.append(f"{len(by_class) - len(present)} of {len(by_class)} classes have no images and do not count")
-    picture = partial(draw_worst_classes, predicted, labels, samples.classes)
-    return EvaluationResult(values, {"accuracy-by-class": picture}, tuple(notes))
+    pictures: dict[str, Callable[[], Image.Image]]
+    pictures = {"accuracy-by-class": partial(draw_worst_classes, predicted, labels, samples.classes)}
+    if not topk_correct(logits, labels)[0].all():
+        pictures["confusions"] = partial(draw_confusions, logits, labels, samples)
+        pictures["confident-errors"] = partial(draw_confident_errors, logits, labels, samples)
+    if len(samples.classes) <= MATRIX_CLASSES:
+        pictures["confusion-matrix"] = partial(draw_confusion_matrix, logits, labels, samples.classes)
+    return EvaluationResult(values, pictures, tuple(notes))
 
 
 def per_class_accuracy(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:

@@ -1,9 +1,13 @@
 """Progress bars of long evaluations: every evaluator takes one as `track`."""
 
-from collections.abc import Iterable
+import sys
+import time
+from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
 Item = TypeVar("Item")
+
+SECONDS_BETWEEN_LINES = 10.0
 
 
 class Track(Protocol):
@@ -50,3 +54,23 @@ def progress_bar(items: Iterable[Item], total: int, what: str) -> Iterable[Item]
     from rich.progress import track
 
     return track(items, description=what, total=total, transient=True)
+
+
+def progress_lines(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
+    """Print a line on stderr every ten seconds, for output that is no terminal.
+
+    Args:
+        items: What is iterated over.
+        total: How many items there will be.
+        what: The words at the beginning of the line.
+
+    Yields:
+        The same items.
+    """
+    last = time.monotonic()
+    for done, item in enumerate(items):
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            sys.stderr.write(f"{what}: {done} of {total}\n")
+            sys.stderr.flush()
+        yield item

@@ -44,6 +44,7 @@ def write_result(folder: Path, inputs: EvaluationInputs, name: str, result: Eval
         "source": inputs.source,
         "which": inputs.which,
         "data": inputs.data,
+        "has_boxes": inputs.samples.has_boxes,
         "images": len(inputs.samples),
         "automix": __version__,
     }

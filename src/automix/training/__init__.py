@@ -65,10 +65,10 @@ def train(
         **settings: Fields of `TrainConfig` and of its recipe, if `config` is the data.
 
     Returns:
-        The summary, as summary.json has it: data, method, model, seed, steps, seconds and precision; accuracies in
-        percent after the last epoch (`student_top1`, `student_top5`, and `teacher_top1`, `teacher_top5` if there is a
-        teacher), their median over the last ten epochs (`median_top1_of_last_epochs`, `epochs_in_median`), and the
-        best (`best_top1`, `best_epoch`), all but the first two of the deployed network.
+        The summary, as summary.json has it: data, method, model, seed, steps, seconds, precision and the number of
+        test images; accuracies in percent after the last epoch (`student_top1`, `student_top5`, and `teacher_top1`,
+        `teacher_top5` if there is a teacher), their median over the last ten epochs (`median_top1_of_last_epochs`,
+        `epochs_in_median`), and the best (`best_top1`, `best_epoch`), all but the first two of the deployed network.
 
     Raises:
         AutomixError: A setting, the data or the run folder cannot be used.

@@ -252,6 +252,7 @@ def summarize(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
     summary: dict[str, Any] = {"data": run.config.data, "method": run.config.method, "model": run.config.model}
     summary |= {"seed": run.config.seed, "steps": run.step, "seconds": round(run.seconds, 1)}
     summary["precision"] = run.precision  # "auto" differs from machine to machine
+    summary["test_images"] = run.data.test_count
     if measured:
         last = measured[-1]
         names = [name for name in last if name.endswith(("_top1", "_top5"))]

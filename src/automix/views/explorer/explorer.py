@@ -10,6 +10,7 @@ forward pass of each network. The same pair, method and lam always give the same
 """
 
 import functools
+import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,6 +119,31 @@ class Explorer:
             labels = [own if own is not None else guess for own, guess in zip(labels, predicted, strict=True)]
         y = [position if label is None else label for position, label in enumerate(labels)]
         return Pair((first, second), x, torch.tensor(y))
+
+    def first_pair(self) -> tuple[int, int]:
+        """Choose the examples that the page opens with.
+
+        Returns:
+            Positions of two examples of different classes; for a method that learns to mix, of those neighbors whose
+            mixture at lam 0.5 shows both classes best to the classifier. The first two where all are of one class.
+        """
+        by_class = {picture.caption: number for number, picture in reversed(list(enumerate(self.examples)))}
+        numbers = sorted(by_class.values())
+        if len(numbers) < 2:
+            return 0, 1
+        pairs = list(itertools.pairwise(numbers))
+        learns = self.task is not None and self.task.learns_to_mix
+        return max(pairs, key=self._weaker_probability) if learns else pairs[0]
+
+    def _weaker_probability(self, numbers: tuple[int, int]) -> float:
+        """The lower of the probabilities that the classifier gives both classes in the mixture of two examples."""
+        pair = self.pair(*(self.examples[number] for number in numbers))
+        mixed = self.mix(pair, self.method, 0.5)
+        if isinstance(mixed, str) or self.classifier is None:
+            return 0.0
+        with self._lock:
+            probabilities = self._logits(self.networks[self.classifier], mixed.x)[0].float().softmax(dim=0)
+        return float(probabilities[pair.y].min())
 
     # --- mixing
 

@@ -26,7 +26,7 @@ ON_CLICK = """element.addEventListener('click', (event) => {
 
 def build_page(explorer: Explorer, uploads: Path) -> gr.Blocks:
     """Build the page; Gradio stores uploads in the folder `uploads`."""
-    start: Chosen = (0, 1)
+    start: Chosen = explorer.first_pair()
     with gr.Blocks(
         title="automix explore", fill_width=True, analytics_enabled=False, delete_cache=DELETE_UPLOADS
     ) as page:

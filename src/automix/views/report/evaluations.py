@@ -19,10 +19,16 @@ CAPTIONS = {
     "cam-panels": "Class activation maps of the two most probable classes, on mixed samples",
     "accuracy-by-class": "Accuracy by class",
     "mixed": "Accuracy on mixed samples, over lam",
+    "confusions": "The five pairs of classes that are confused most often, with the most confident errors",
+    "confident-errors": "The test images that are wrong with the highest confidence",
+    "confusion-matrix": "Confusion matrix, in percent of the images of the true class",
     "localization_curve": "Localization accuracy over the threshold of the class activation map",
     "localization_panel": "Boxes from class activation maps beside the annotated ones",
     "efficiency": "Step time and memory compared with plain training",
 }
+ERRORS = ("confusions", "confident-errors", "confusion-matrix")
+"""Pictures of the evaluator `accuracy` that a page on one configuration has in a section of their own."""
+
 WIDE = 700  # px: wider pictures scroll in their frames on a phone
 
 
@@ -62,12 +68,23 @@ def evaluation_sections(chosen: Sequence[GroupPictures], album: Album) -> list[E
     return [_section(name, chosen, album) for name in names]
 
 
+def error_plates(chosen: Sequence[GroupPictures], album: Album) -> list[Plate]:
+    """The pictures of what is wrong, of a page on one configuration."""
+    if len(chosen) > 1 or "accuracy" not in chosen[0].evaluations:
+        return []
+    pictures = chosen[0].evaluations["accuracy"].pictures
+    plates = [album.plate(pictures[stem], CAPTIONS[stem], wide_from=WIDE) for stem in ERRORS if stem in pictures]
+    return [plate for plate in plates if plate is not None]
+
+
 def missing_evaluations(groups: Sequence[Group]) -> list[MissingEvaluations]:
     """What has not been evaluated, by group."""
     missing = []
     for group in groups:
         done = {name for run in group.runs for name in run.evaluations}
-        if names := [name for name in EVALUATORS if name not in done]:
+        has_boxes = any(entry.get("has_boxes") is True for run in group.runs for entry in run.evaluations.values())
+        possible = [name for name in EVALUATORS if has_boxes or name != "localization"]
+        if names := [name for name in possible if name not in done]:
             arguments = "all" if not done else " ".join(names)
             command = f"automix evaluate {shlex.quote(str(group.first.folder))} --on {arguments}"
             missing.append(MissingEvaluations(names, command))
@@ -81,7 +98,10 @@ def _section(name: str, chosen: Sequence[GroupPictures], album: Album) -> Evalua
     for pictures in evaluated:
         evaluation = pictures.evaluations[name]
         prefix = f"{pictures.group.label}, seed {evaluation.run.seed}: " if len(chosen) > 1 else ""
+        elsewhere = ERRORS if len(chosen) == 1 else ()
         for stem, picture in evaluation.pictures.items():
+            if stem in elsewhere:
+                continue
             plates.append(album.plate(picture, prefix + CAPTIONS.get(stem, stem), wide_from=WIDE))
     return EvaluationSection(
         name=name,

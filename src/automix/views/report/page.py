@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import shlex
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +14,7 @@ from automix.views.html import render_template
 from automix.views.report import summary
 from automix.views.report.album import Album
 from automix.views.report.comparison import compare
-from automix.views.report.evaluations import evaluation_sections, missing_evaluations
+from automix.views.report.evaluations import error_plates, evaluation_sections, missing_evaluations
 from automix.views.report.groups import Group, differences, group_runs, setting_text
 from automix.views.report.panels import draw_panels
 from automix.views.report.pictures import GroupPictures, choose_pictures
@@ -27,8 +28,9 @@ CAPTION = 1000  # bytes, more than the markup around a picture takes
 
 SECTIONS = {
     "Comparison": "comparison.html.jinja",
-    "Curves": "curves.html.jinja",
+    "Errors": "errors.html.jinja",
     "Mixed samples": "samples.html.jinja",
+    "Curves": "curves.html.jinja",
     "Evaluations": "evaluations.html.jinja",
     "Configuration": "settings.html.jinja",
     "Versions": "versions.html.jinja",
@@ -69,7 +71,7 @@ def _render(groups: Sequence[Group], chosen: Sequence[GroupPictures], album: Alb
         style=style,
         script=script,
         hashes={"style": _hash(style), "script": _hash(script)},
-        sections={name: file for name, file in SECTIONS.items() if name != "Comparison" or len(groups) > 1},
+        sections={name: file for name, file in SECTIONS.items() if name != _needless(groups)},
         groups=groups,
         runs=[run for group in groups for run in group.runs],
         **_header(groups, album.problems),
@@ -77,6 +79,8 @@ def _render(groups: Sequence[Group], chosen: Sequence[GroupPictures], album: Alb
         drawings=drawings,
         shared_legend={name: style for drawing in drawings for name, style, _ in drawing.legend},
         samples=sample_sections(chosen, album),
+        errors=error_plates(chosen, album),
+        evaluate_command=f"automix evaluate {shlex.quote(str(groups[0].first.folder))}",
         evaluations=evaluation_sections(chosen, album),
         missing=missing_evaluations(groups),
         differences={name: [setting_text(value) for value in row] for name, row in differences(groups).items()},
@@ -85,11 +89,17 @@ def _render(groups: Sequence[Group], chosen: Sequence[GroupPictures], album: Alb
     return str(page) + "\n"
 
 
+def _needless(groups: Sequence[Group]) -> str:
+    """The section that a page does not have: several configurations are compared, one has its errors shown."""
+    return "Errors" if len(groups) > 1 else "Comparison"
+
+
 def _header(groups: Sequence[Group], problems: Sequence[str]) -> dict[str, object]:
     ranked = summary.ranked(groups)
     return {
         "title": summary.title(groups),
         "ranked": ranked,
+        "headline": summary.headline(groups),
         "furthest": summary.furthest_run(groups),
         "test_sets": summary.by_test_set(ranked),
         "notices": summary.notices(groups, problems),

@@ -10,6 +10,7 @@ from automix.views.report.run_record import DEPLOYED
 from automix.views.report.series import Series, over_seeds, thin
 
 MAX_POINTS = 12_000  # in all curves of a page together, to keep it small
+EXACT = 1e-4  # a gap between lam and the mask's mean that is rounding
 CURVE_POINTS = (30, 200)  # least and most points of one curve
 
 
@@ -40,7 +41,7 @@ PANELS = (
         {"teacher_top1": "teacher", "student_top1": "student"},
         "top-1, %",
     ),
-    Panel("Loss", {"loss": "total"}, "mean over each epoch, on mixed training batches"),
+    Panel("Loss", {"loss": "training"}, "mean over each epoch, on mixed training batches"),
     Panel(
         "Mask spread",
         {
@@ -127,6 +128,12 @@ def _panels_of_several(groups: Sequence[Group]) -> list[tuple[Panel, list[Series
     return [content for content in contents if content[1]]
 
 
+def _means_are_exact(groups: Sequence[Group]) -> bool:
+    """Whether the mean of every mask is lam by construction, so that its charts would be constant."""
+    gaps = [gap for group in groups for curve in group.curves("lam_gap") for _, gap in curve]
+    return all(gap < EXACT for gap in gaps)
+
+
 def _with_points(series: list[Series]) -> list[Series]:
     """Leave out series of seeds that share no step."""
     return [one for one in series if one.points]
@@ -136,14 +143,18 @@ def _panels(groups: Sequence[Group]) -> list[Panel]:
     """The panels, with the loss terms that the method has, and without those that repeat another."""
     metrics = {metric for group in groups for run in group.runs for record in run.epochs for metric in record}
     terms = sorted(metric for metric in metrics if metric.startswith("loss_"))
+    needless = {"Gradient norm"} if len(groups) == 1 and "gradient_norm_student" in metrics else set()
+    needless |= {"Mask mean", "Lam gap"} if _means_are_exact(groups) else set()
     panels = []
     for panel in PANELS:
         if panel.title == "Loss" and len(terms) > 1:
-            names = {"loss": "total", **{term: term.removeprefix("loss_").replace("_", " ") for term in terms}}
-            panel = replace(panel, title="Loss terms", metrics=names)
+            names = {term: term.removeprefix("loss_").replace("_", " ") for term in terms}
+            note = "means over each epoch; clean: where mixing has ended, or beside it"
+            panel = replace(
+                panel, title="Loss terms", metrics=names, note=note if "loss_clean" in terms else panel.note
+            )
         elif panel.title == "Test accuracy" and len(groups) > 1 and "teacher_top1" in metrics:
             panel = replace(panel, metrics={DEPLOYED: "teacher, else student", "student_top1": "student"})
-        elif panel.title == "Gradient norm" and len(groups) == 1 and "gradient_norm_student" in metrics:
-            continue
-        panels.append(panel)
+        if panel.title not in needless:
+            panels.append(panel)
     return panels

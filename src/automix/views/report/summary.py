@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from automix.core.accuracy import accuracy_interval
 from automix.views.report.groups import Group
 from automix.views.report.numbers import PLUS_MINUS, mean_and_std
 from automix.views.report.run_record import RunRecord
@@ -16,6 +17,37 @@ class Notice:
 
     text: str
     command: str = ""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The result of a finished run: a number, and the sentence that it begins."""
+
+    result: str
+    text: str
+
+
+def headline(groups: Sequence[Group]) -> Headline | None:
+    """The accuracy of the network that `automix predict` uses; None unless the page is on one finished run."""
+    run = groups[0].first
+    if len(groups) > 1 or len(groups[0].runs) > 1 or not run.is_finished:
+        return None
+    accuracy, count = run.top1[run.epochs_done], _test_images(run)
+    images = f"{count} test images" if count else "the test images"
+    interval = ""
+    if count:
+        low, high = accuracy_interval(accuracy, count)
+        interval = f" (95 % interval {low:.1f} to {high:.1f} %)"
+    text = f"top-1 accuracy of the {run.deployed} on {images}{interval}; this network is what automix predict uses."
+    return Headline(f"{accuracy:.2f} %", text)
+
+
+def _test_images(run: RunRecord) -> int | None:
+    """The number of test images: from the summary, or from an evaluation of the same weights on the run's data."""
+    entry = run.evaluations.get("accuracy", {})
+    evaluated = entry.get("which") == "last" and entry.get("data") == run.config["data"]
+    count = run.summary.get("test_images", entry.get("images") if evaluated else None)
+    return count if isinstance(count, int) and count > 0 else None
 
 
 def title(groups: Sequence[Group]) -> str:
@@ -105,8 +137,15 @@ def facts(groups: Sequence[Group]) -> dict[str, str]:
     for name in ("student", "teacher"):
         if (value := last_values(groups[0], f"{name}_top1")) and len(runs) == 1:
             shown[f"{name}, last epoch"] = f"{value} %"
+    if len(runs) == 1 and run.is_finished and run.epochs_in_result > 1:
+        shown[f"median of the last {run.epochs_in_result} evaluations"] = f"{run.result:.2f} %"
     if len(runs) == 1 and isinstance(best := run.summary.get("best_top1"), float) and best >= 0:
         shown["best epoch, chosen on test data"] = f"{best:.2f} %"
+    calibration = run.evaluations.get("calibration", {}).get("values", {})
+    if len(runs) == 1 and "ece" in calibration:
+        shown["calibration error (ECE)"] = f"{calibration['ece']:.1f} %"
+    if len(runs) == 1 and "confidence" in calibration:
+        shown["mean confidence"] = f"{calibration['confidence']:.1f} %"
     if time := duration(run):
         shown["training time"] = time
     return shown
