@@ -256,12 +256,33 @@ class RecursiveMix(MixTransform):
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw the area and the corner for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
-        max_area: Largest share of an image that is covered, in (0, 1]; 0.5 if not given.
+        max_area: Largest share of an image that is covered, in (0, 1].
         corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``; drawn if not given.
     """
 
     function = recursivemix
-    previous: Mixed | None = None
+
+    def __init__(
+        self,
+        *,
+        alpha: float | None = None,
+        num_classes: int | None = None,
+        label_smoothing: float = 0.0,
+        per_sample: bool = False,
+        generator: torch.Generator | None = None,
+        max_area: float = 0.5,
+        corner: Tensor | None = None,
+    ) -> None:
+        super().__init__(
+            alpha=alpha,
+            num_classes=num_classes,
+            label_smoothing=label_smoothing,
+            per_sample=per_sample,
+            generator=generator,
+            max_area=max_area,
+            corner=corner,
+        )
+        self.previous: Mixed | None = None
 
     def mix(self, x: Tensor, y: Tensor, keywords: dict[str, Any]) -> Mixed:
         """Call the function with the previous batch.
