@@ -96,7 +96,7 @@ class Recipe:
     ema: bool = False
     """Evaluate and keep a moving average of the weights, for methods that have no teacher of their own."""
     loss: Loss = "ce"
-    """Cross-entropy (ce), binary cross-entropy over the classes (bce), or DecoupledMix's loss (decoupled)."""
+    """Cross-entropy (ce), binary cross-entropy (bce), or DecoupledMix's loss (decoupled)."""
     balance: Balance = "none"
     """Rare classes: draw all classes equally often (sampling), weight the loss (loss), or neither (none)."""
     mixed_precision: bool = True
@@ -108,7 +108,7 @@ class Recipe:
     cutmix_alpha: Positive | None = None
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
     preset: Preset = "tuned"
-    """AutoMix's preset: tuned, fast, finetune, paper (the algorithm as published), or samix, its successor."""
+    """AutoMix's preset: tuned, fast, finetune, paper (as published), or samix (its successor)."""
 
     def __post_init__(self) -> None:
         _ = self.augmentation  # checks the settings of images
