@@ -131,19 +131,22 @@ def measure(network: str, rounds: int, names: list[str], size: int | None = None
 def whole_run(name: str, seconds: dict[str, list[float]]) -> float:
     """The time of a whole training as a multiple of plain training's: AutoMix mixes until `mix_until`."""
     method, options = VARIANTS[name]
-    settings = {key: value for key, value in options.items() if key not in ("preset", "low_memory")}
-    mixes = AutoMixSettings.from_preset(options.get("preset", "tuned"), **settings).mix_until if method == "automix" else 1
+    mixes = 1.0
+    if method == "automix":
+        settings = {key: value for key, value in options.items() if key not in ("preset", "low_memory")}
+        mixes = AutoMixSettings.from_preset(options.get("preset", "tuned"), **settings).mix_until
     return mixes * statistics.median(ratios(seconds[name], seconds[PLAIN])) + 1 - mixes
 
 
 def show(network: str, rows: Any) -> None:
-    print(f"\n{network} (multiples of Mixup)\n\n| variant | F | by counting | time | quartiles | whole run, plain is 1 | peak memory |")
+    print(f"\n{network} (multiples of Mixup)\n")
+    print("| variant | F | by counting | time | quartiles | whole run, plain is 1 | peak memory |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, row in rows.items():
         low, median, high = row["time"]
         counted = row["F"] / rows[REFERENCE]["F"]
-        cells = f"{row['F']:.2f} | {counted:.2f} | {median:.2f} | {low:.2f} to {high:.2f} | {row['run']:.2f} | {row['memory']:.2f}"
-        print(f"| {name} | {cells} |")
+        times = f"{median:.2f} | {low:.2f} to {high:.2f} | {row['run']:.2f}"
+        print(f"| {name} | {row['F']:.2f} | {counted:.2f} | {times} | {row['memory']:.2f} |")
 
 
 def plot(tables: dict[str, Any], path: Path) -> None:
@@ -214,7 +217,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=list(NETWORKS), nargs="+", default=["resnet18", "resnet50", "deit_small"])
     parser.add_argument(
-        "--variants", choices=[name for name in VARIANTS if name not in (REFERENCE, PLAIN)], nargs="+", help="all if not given"
+        "--variants",
+        choices=[name for name in VARIANTS if name not in (REFERENCE, PLAIN)],
+        nargs="+",
+        help="all if not given",
     )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--profile", action="store_true")

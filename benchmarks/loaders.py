@@ -1,14 +1,17 @@
 """Images per second of the loaders and of evaluation, relative to a bare torchvision loop (docs/results/loaders.md).
 
     export AUTOMIX_DATA=...
-    python benchmarks/loaders.py [--rounds 10]
+    python benchmarks/loaders.py [--rounds 10] [--workers 0] [--paths cifar folder birds accuracy]
 
-Three paths: CIFAR-100 held in memory, a folder of JPEG files (CUB-200-2011) at 224 px, and the accuracy on a test set.
-Each is compared with a loop that uses torchvision alone, with the same crops and flips, and the folder also with timm's
-loader. Both loops hold CIFAR in memory and read the test set anew. All take turns in one process without workers.
+Four paths: CIFAR-100 held in memory, two folders of JPEG files (CUB-200-2011 at 224 px, its part `birds` with a short
+side of 160 px at 128 px), and the accuracy on a test set. Each is compared with a loop that uses torchvision alone,
+with the same crops and flips: ImageFolder and DataLoader for the folders, which timm's loader reads as well. Both loops
+hold CIFAR in memory and read the test set anew. automix reads a folder twice: without the cache of decoded images, and
+from it. All take turns in one process, with the same number of workers.
 """
 
 import argparse
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +25,15 @@ import automix  # first: it repairs torchvision
 from automix.core.accuracy import topk_correct
 from automix.core.normalization import IMAGENET
 from automix.data.augmentation import Augmentation
-from automix.data.datasets import open_dataset
+from automix.data.datasets import data_root, open_dataset
 from automix.data.image_files import ImageFiles
 from automix.data.open import open_data
+from automix.data.registry import DATASETS
 from automix.evaluation.accuracy import evaluate_accuracy
 from automix.evaluation.samples import Samples
 from automix.studies.replica import NARROW
 
+SHOTS = 8  # images of each class in the cache; how many there are does not change the time of one
 Endless = Iterator[Any]
 
 
@@ -72,37 +77,49 @@ def cifar(batch: int = 100) -> dict[str, Callable[[], int]]:
     }
 
 
-def folder(batch: int = 16) -> dict[str, Callable[[], int]]:
+def folder(name: str, size: int, workers: int, batch: int = 16) -> dict[str, Callable[[], int]]:
     from timm.data import create_loader
     from torchvision import transforms
-    from torchvision.datasets.folder import default_loader
+    from torchvision.datasets import ImageFolder
 
-    data = open_data("cub200", Augmentation(train_size=224, crop="resized"), batch_size=batch, workers=0)
-    train, _ = open_dataset("cub200")
+    root = data_root() / name
+    train, _ = open_dataset(name) if name in DATASETS else open_dataset(str(root))
     assert isinstance(train, ImageFiles)
-    paths = [str(train.name_of(index)) for index in range(len(train))]
     transform = transforms.Compose(
         [
-            transforms.RandomResizedCrop(224, interpolation=transforms.InterpolationMode.BICUBIC),
+            transforms.RandomResizedCrop(size, interpolation=transforms.InterpolationMode.BICUBIC),
             transforms.RandomHorizontalFlip(),
             transforms.ToTensor(),
             transforms.Normalize(IMAGENET.mean, IMAGENET.std),
         ]
     )
-    labels = train.labels.tolist()
-
-    def read(index: int) -> tuple[Any, int]:
-        return default_loader(paths[index]), labels[index]
-
-    bare = DataLoader(Pictures(read, len(paths), transform), batch, shuffle=True, drop_last=True)
+    # the same files: the folder of all of them, less those that are no training images
+    images = ImageFolder(os.path.commonpath(train.paths), transform)
+    chosen = set(train.paths)
+    images.samples = [sample for sample in images.samples if sample[0] in chosen]
+    plain = ImageFolder(os.path.commonpath(train.paths))
+    plain.samples = images.samples
+    both: Any = {"batch_size": batch, "num_workers": workers, "persistent_workers": workers > 0}
+    bare = DataLoader(images, shuffle=True, drop_last=True, **both)
     timms = create_loader(
-        Pictures(read, len(paths), None), (3, 224, 224), batch, is_training=True, use_prefetcher=False, num_workers=0,
-        interpolation="bicubic", color_jitter=None, hflip=0.5, device=torch.device("cpu"), persistent_workers=False,
+        plain, (3, size, size), is_training=True, use_prefetcher=False, interpolation="bicubic", color_jitter=None,
+        hflip=0.5, device=torch.device("cpu"), **both,
     )  # fmt: skip
+    opened = [
+        open_data(
+            name if name in DATASETS else str(root), Augmentation(train_size=size, crop="resized"), batch_size=batch,
+            workers=workers, decode_cache=caching, per_class=SHOTS if caching == "auto" else None,
+        )
+        for caching in ("off", "auto")
+    ]  # fmt: skip
+    kept = opened[1].loader
+    for _ in kept.batches(0, len(kept)):  # an epoch fills the cache
+        pass
     return {
-        "torchvision": batches_of(endless(lambda: iter(bare)), 1),
-        "timm": batches_of(endless(lambda: iter(timms)), 1),
-        "automix": batches_of(endless(lambda: data.loader.batches(0, 10**6)), 1),
+        "torchvision": batches_of(endless(lambda: iter(bare)), 8),
+        "timm": batches_of(endless(lambda: iter(timms)), 8),
+        "automix": batches_of(endless(lambda: opened[0].loader.batches(0, 10**6)), 8),
+        "automix, from the cache": batches_of(endless(lambda: kept.batches(len(kept), 10**6)), 8),
     }
 
 
@@ -148,11 +165,20 @@ def in_turns(works: dict[str, Callable[[], int]], rounds: int) -> dict[str, list
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--paths", nargs="+", default=["cifar", "folder", "birds", "accuracy"])
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
+    paths: dict[str, tuple[str, Callable[[], dict[str, Callable[[], int]]]]] = {
+        "cifar": ("CIFAR-100", cifar),
+        "folder": ("JPEG folder, 224 px", lambda: folder("cub200", 224, arguments.workers)),
+        "birds": ("JPEG folder, 128 px", lambda: folder("birds", 128, arguments.workers)),
+        "accuracy": ("accuracy", evaluation),
+    }
     print("| path | loop | images/s of torchvision's, median | quartiles |\n| --- | --- | --- | --- |")
-    for title, make in (("CIFAR-100", cifar), ("JPEG folder, 224 px", folder), ("accuracy", evaluation)):
-        rates = in_turns(make(), rounds)
+    for path in arguments.paths:
+        title, make = paths[path]
+        rates = in_turns(make(), arguments.rounds)
         for name, own in rates.items():
             ratios = [one / other for one, other in zip(own, rates["torchvision"], strict=True)]
             low, median, high = statistics.quantiles(ratios, n=4)

@@ -5,7 +5,10 @@
 All methods take turns in one process, and each time is divided by the plain step's of the same round, so that a busy
 moment of the machine affects both. timm's and torchvision's Mixup and CutMix are in the table too. The network is
 narrow (a ten-layer ResNet of 16 to 128 channels, 32 px, batch 100), so that mixing weighs more than on larger ones.
-TransMix needs a class token and is compared with a plain step of a small ViT.
+TransMix needs a class token and is compared with a plain step of a small ViT. Forms that are not the default have a
+row of their own. StyleMix is measured if asked for by its name, with untrained networks, which cost the same:
+
+    python benchmarks/methods.py --methods stylemix --batch 4 --rounds 3
 """
 
 import argparse
@@ -29,10 +32,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--methods", nargs="*", help="only these; all if not given")
+    parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--out", type=Path, help="write methods-cost.json and methods-cost.png into this folder")
     arguments = parser.parse_args()
-    names = arguments.methods or [name for name in automix.methods() if name not in NEEDS_FILES]
-    rows = measure(names, arguments.rounds)
+    names = arguments.methods or [*(name for name in automix.methods() if name not in NEEDS_FILES), *FORMS]
+    rows = measure(names, arguments.rounds, arguments.batch)
     print("| method | times a plain step | quartiles |\n| --- | --- | --- |")
     for name, (low, median, high) in rows.items():
         print(f"| {name} | {median:.2f} | {low:.2f} to {high:.2f} |")
@@ -43,9 +47,25 @@ def main() -> None:
 
 NEEDS_FILES = ("stylemix",)  # weights that are not part of the project
 NEEDS_CLASS_TOKEN = ("transmix",)
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "puzzlemix, 2 levels": ("puzzlemix", {"levels": 2}),
+    "supermix, fast": ("supermix", {"fast": True}),
+    "comixup, cross-entropy alone": ("comixup", {"clean_lam": 0.0, "bce": False}),
+    "gridmix, no second loss": ("gridmix", {"patch_weight": 0.0}),
+}
+"""Rows by name: the method and its options."""
 
 
-def measure(names: list[str], rounds: int) -> dict[str, tuple[float, float, float]]:
+def make_task(name: str, model: nn.Module) -> automix.Task:
+    method, options = FORMS.get(name, (name, {}))
+    if method == "stylemix":
+        from automix.methods.stylemix import vgg_decoder, vgg_encoder
+
+        options = {"encoder": vgg_encoder().eval(), "decoder": vgg_decoder().eval()}
+    return automix.create_task(method, model, **options).train()
+
+
+def measure(names: list[str], rounds: int, batch: int) -> dict[str, tuple[float, float, float]]:
     """Measure quartiles of the ratio to the plain step of the same round, by method, cheapest first."""
     steps: dict[str, tuple[str, Step]] = {}
     for name in names:
@@ -53,12 +73,12 @@ def measure(names: list[str], rounds: int) -> dict[str, tuple[float, float, floa
         if plain not in steps:
             steps[plain] = (plain, training_step(automix.create_task("vanilla", network(plain)).train()))
         if name != "vanilla":
-            steps[name] = (plain, training_step(automix.create_task(name, network(plain)).train()))
+            steps[name] = (plain, training_step(make_task(name, network(plain))))
     for name, oracle in others().items():
         steps[name] = ("vanilla", transform_step(oracle, network("vanilla")))
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(BATCH, 3, SIZE, SIZE, generator=generator).contiguous(memory_format=torch.channels_last)
-    y = torch.randint(CLASSES, (BATCH,), generator=generator)
+    x = torch.randn(batch, 3, SIZE, SIZE, generator=generator).contiguous(memory_format=torch.channels_last)
+    y = torch.randint(CLASSES, (batch,), generator=generator)
     seconds = time_interleaved({name: step for name, (_, step) in steps.items()}, x, y, rounds=rounds)
     quartiles = {
         name: tuple(statistics.quantiles(ratios(seconds[name], seconds[plain]), n=4))

@@ -3,9 +3,10 @@
     python examples/automix_minimal.py [--epochs N]        half a minute; needs torch and scikit-learn
 
 This is the algorithm as published, without the library. A test checks that loss, gradients and teacher equal those of
-``automix.AutoMix(model, preset="paper")``. Two networks of the same form are trained: the student by back-propagation,
-and the teacher, a moving average of the student. The Mix Block makes the mixed images. Its loss is the teacher's, so
-that it learns masks with which the classes of both images can be recognized.
+``automix.AutoMix(model, preset="paper", mixed_head=False, momentum_warmup=True)``: one head instead of two, and a
+teacher that leaves its random start quickly, because the training is short. Two networks of the same form are trained:
+the student by back-propagation, and the teacher, a moving average of the student. The Mix Block makes the mixed images.
+Its loss is the teacher's, so that it learns masks with which the classes of both images can be recognized.
 """
 
 import argparse
@@ -18,7 +19,6 @@ from torch import Tensor, nn
 
 ALPHA = 2.0  # lam ~ Beta(ALPHA, ALPHA)
 GAMMA, EPSILON = 0.1, 0.1  # weight and tolerance of the loss that keeps the mean of a mask near lam
-MARGIN = 0.08  # plain Mixup where lam or 1 - lam is smaller: there is next to nothing to select
 MOMENTUM = 0.999  # of the teacher
 
 Pairs = tuple[Tensor, Tensor]  # lam of the batch, and the partner of each image
@@ -46,7 +46,7 @@ class MixBlock(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.w_p = nn.Conv2d(channels + 1, channels // 2, 1)
+        self.w_p = nn.Conv2d(channels + 1, channels, 1)
         self.w_z = nn.Conv2d(channels + 1, 1, 1)
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.01) if parameter.ndim > 1 else nn.init.zeros_(parameter)
@@ -70,8 +70,6 @@ def draw(count: int) -> Pairs:
 def mix(block: MixBlock, x: Tensor, z: Tensor, lam: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """Mix each image with its partner (Eq. 4); returns the mixed images and the masks."""
     mask = block(z, z[index], lam, (x.shape[-2], x.shape[-1]))
-    if min(lam, 1 - lam) <= MARGIN:
-        mask = 0 * mask + lam
     return mask * x + (1 - mask) * x[index], mask
 
 

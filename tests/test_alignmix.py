@@ -190,7 +190,7 @@ def test_loss_by_hand() -> None:
             logits = model.head(mixed.x.mean(dim=(2, 3)))  # type: ignore[operator]
             kinds.add("aligned")
         torch.testing.assert_close(task(x, y).loss, mixed.target.cross_entropy(logits))
-        task.update(0.0)
+        task.update(0.5)
     assert kinds == {"input", "aligned"}
 
 

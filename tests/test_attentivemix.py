@@ -1,5 +1,6 @@
 """Attentive CutMix: the strongest cells, the "+" form's law, and a helper that nobody trains or saves."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import scipy.stats
 import timm
 import torch
 import torch.nn.functional as F
+import torchvision.transforms.functional as TF
 from conftest import HandWritten, batch
+from safetensors.torch import save_file
 from torch import Tensor
 
 import automix
@@ -183,3 +186,40 @@ def test_wrong_input_is_refused(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}") as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_a_helper_by_its_name_sees_the_images_it_was_trained_on(tmp_path: Path) -> None:
+    """Weights of a file; the images are enlarged, and normalized by the helper's mean and std instead of the run's."""
+    torch.manual_seed(5)
+    helper = timm.create_model("resnet10t", num_classes=7).eval()
+    save_file(helper.state_dict(), tmp_path / "helper.safetensors")
+    mean, std = (0.3, 0.4, 0.5), (0.1, 0.2, 0.3)
+    options: dict[str, Any] = {"helper": "resnet10t", "helper_weights": str(tmp_path / "helper.safetensors")}
+    task = make(layer=None, mean=mean, std=std, **options)
+    x, y = batch(4, 32, 40)
+    shown = task.mix(x, y, index=torch.tensor([1, 2, 3, 0]))
+    card = timm.get_pretrained_cfg("resnet10t")
+    pixels = x * torch.tensor(std).view(3, 1, 1) + torch.tensor(mean).view(3, 1, 1)
+    seen = TF.normalize(pixels, card.mean, card.std)
+    size = card.input_size[-1]
+    seen = F.interpolate(seen, (size, 5 * size // 4), mode="bilinear", antialias=True)
+    with torch.no_grad():
+        (last,) = helper.forward_intermediates(seen, indices=[-1], intermediates_only=True)
+    expected = attentivemix(x, y, attention=last.abs().mean(dim=1), index=torch.tensor([1, 2, 3, 0]))
+    assert torch.equal(shown.mask, expected.mask)
+    assert not any("resnet" in name or "look" in name for name in task.state_dict())
+    task(x, y).loss.backward()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"helper": "resnt18"}, "model.*'resnt18'"),
+        ({"helper": 3}, "helper must be a network or the name of one, got int"),
+        ({"helper_weights": "x"}, "helper_weights has no effect without helper"),
+        ({"helper": "resnet10t", "helper_weights": "none.safetensors"}, "^helper resnet10t: .*none.*helper_weights"),
+    ],
+)
+def test_wrong_helpers_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message), torch.device("meta"):  # as `automix train` rehearses
+        make(layer=None, **options)

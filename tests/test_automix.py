@@ -60,7 +60,8 @@ def test_each_loss_reaches_its_own_parameters_only(term: str, paper: bool, monke
     losses[term].backward()
     found = {name.partition(".")[0] for name, grad in grads(task).items() if grad is not None and bool(grad.any())}
     assert len([name for name in losses if name.startswith("loss")]) == (4 if paper else 3)
-    assert found == ({"mix_block"} if term in ("loss_generation", "loss_lambda") else {"student"})
+    classifier = {"student", "mixed_head"} if term == "loss_mixed" and paper else {"student"}
+    assert found == ({"mix_block"} if term in ("loss_generation", "loss_lambda") else classifier)
     assert all(parameter.grad is None for parameter in task.teacher.parameters())  # type: ignore[union-attr]
 
 
@@ -73,7 +74,7 @@ def test_the_whole_loss_reaches_student_and_mix_block_and_never_the_teacher() ->
 
 def test_a_step_is_algorithm_1_written_out() -> None:
     """All four terms, from the modules alone, in the order of the paper's pseudo-code."""
-    task, (x, y) = make(norm=group_norm, epsilon=0.05, preset="paper", lam_margin=0.0), batch()
+    task, (x, y) = make(norm=group_norm, epsilon=0.05, preset="paper", mixed_head=False), batch()
     task.progress = 0.25
     q, k = drawn(task, x)
     assert not torch.equal(q.index, k.index)
@@ -228,6 +229,53 @@ def test_momentum_zero_keeps_the_teacher_a_copy() -> None:
         assert torch.equal(teacher, student)
 
 
+def test_no_image_is_its_own_partner_if_pairs_are_distinct() -> None:
+    task, (x, y) = make(preset="paper", distinct_pairs=True), batch(4)
+    paired = list[Tensor]()
+    draw = task.draw
+
+    def draw_and_keep(*args: Any, **options: Any) -> Pairs:
+        pairs = draw(*args, **options)
+        paired.append(pairs.index)
+        return pairs
+
+    task.draw = draw_and_keep  # type: ignore[method-assign]
+    for _ in range(10):
+        task(x, y)
+    assert len(paired) == 20
+    assert all((index != torch.arange(4)).all() for index in paired)
+
+
+def test_the_margin_of_the_block_is_its_own() -> None:
+    """With lam near 0 the student's sample is Mixup's, while the Mix Block still learns."""
+    task, (x, y) = make(preset="reference", alpha=0.01), batch()
+    out = task(x, y)
+    out.loss.backward()
+    assert out.metrics["mask_spread"] == 0
+    assert task.mix_block.w_z.weight.grad.any()  # type: ignore[union-attr]
+
+
+def test_the_teacher_has_its_own_statistics_in_training_mode() -> None:
+    task, (x, y) = make(preset="reference"), batch()
+    assert isinstance(task.teacher, HandWritten)
+    assert task.train().teacher.training  # type: ignore[union-attr]
+    task(x, y)
+    own = task.teacher.stem[1].running_mean.clone()
+    assert own.any()
+    task.update(0.0)
+    assert torch.equal(task.teacher.stem[1].running_mean, own)
+    task.mix(x, y)
+    assert torch.equal(task.teacher.stem[1].running_mean, own)
+    assert not task.eval().teacher.training  # type: ignore[union-attr]
+
+
+def test_the_floor_of_the_mix_blocks_learning_rate() -> None:
+    groups = {group["name"]: group for group in make(block_lr=10, block_lr_floor=0.5).param_groups(lr=1e-3)}
+    assert groups["mix_block"]["lr"] == pytest.approx(1e-2)
+    assert groups["mix_block"]["lr_floor"] == pytest.approx(5e-4)
+    assert "lr_floor" not in groups["student"]
+
+
 def test_parameter_groups() -> None:
     task = make(block_lr=5)
     groups = task.param_groups(lr=0.1, weight_decay=1e-4)
@@ -279,7 +327,10 @@ def test_training_the_block_alone_makes_mixed_samples_easier_for_the_teacher() -
         ({"alpha": 0}, "alpha must be > 0"),
         ({"momentum": 1.0}, r"momentum .*\[0, 1\)"),
         ({"aux_loss": "ce"}, "aux_loss .*mixup-ramp.*joined.*clean.*mixup.*none"),
-        ({"preset": "usual"}, "preset .*tuned, fast, finetune, paper"),
+        ({"preset": "usual"}, "preset .*tuned, fast, finetune, paper, reference"),
+        ({"momentum_hold": 1.0}, r"momentum_hold .*\[0, 1\)"),
+        ({"teacher_batch_norm": "frozen"}, "teacher_batch_norm .*eval.*train"),
+        ({"block_lr_floor": -1}, "block_lr_floor must be >= 0"),
         ({"blok_lr": 1}, "blok_lr.*did you mean 'block_lr'"),
         ({"exact_mean": False, "gamma": -1}, "gamma must be >= 0"),
         ({"exact_mean": False, "epsilon": 2}, r"epsilon .*\[0, 1\]"),
@@ -318,7 +369,7 @@ def test_settings_are_complete_and_shown(preset: str) -> None:
     shown = repr(make(preset=preset))
     assert f"preset='{preset}'" in shown
     assert f"aux_loss='{settings.aux_loss}'" in shown
-    assert ("gamma=" in shown) == (preset == "paper")
+    assert ("gamma=" in shown) == (preset in ("paper", "reference"))
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.alpha = 1.0  # type: ignore[misc]
 

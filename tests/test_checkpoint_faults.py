@@ -17,11 +17,13 @@ from faults.test_not_finite import PLACES, stops_before_the_update
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from automix.core.accuracy import topk_correct
 from automix.core.files import remove_leftovers, write_atomically
 from automix.core.tensor_files import CHECKSUM, DamagedError, is_whole, read_tensors, write_tensors
 from automix.runs.checkpoint import environment, read_checkpoint
-from automix.training import NotFiniteError, Silent, Stopped, train
-from automix.training.loop import not_finite
+from automix.runs.folder import RunFolder
+from automix.training import NotFiniteError, Silent, Stopped, loop, train
+from automix.training.loop import measure_accuracy, not_finite
 from automix.training.run import Run, check_classes
 from automix.training.signals import catch_signals
 
@@ -250,6 +252,50 @@ def test_the_second_ctrl_c_does_not_wait() -> None:
         assert stop.poll()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("epoch", [2, 3])  # in the middle, and in the last evaluation of the run
+def test_a_signal_in_an_evaluation_does_not_wait_for_its_end(
+    epoch: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run leaves after the batch, and the resumed one begins with the evaluation: nothing is lost."""
+    whole, broken = (configure(photos, tmp_path / name, checkpoint_minutes=60.0) for name in ("whole", "broken"))
+    train(whole)
+    batches = [(torch.zeros(2, 3, 16, 16), torch.zeros(2, dtype=torch.int64))] * 5
+    evaluated: list[int] = []
+
+    def count_correct(*arguments: Any) -> torch.Tensor:
+        evaluated.append(1)
+        if len(evaluated) == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return topk_correct(*arguments)
+
+    def evaluate(*arguments: Any) -> Any:
+        done.append(1)
+        if len(done) < epoch:
+            return measure_accuracy(*arguments)
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "topk_correct", count_correct)
+            task, _, *rest = arguments
+            return measure_accuracy(task, iter(batches), *rest)
+
+    done: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "measure_accuracy", evaluate)
+        with pytest.raises(Stopped, match=f"stopped after step {3 * epoch} of 9") as raised:
+            train(broken)
+    assert raised.value.exit_code == 143
+    assert len(evaluated) == 2  # student and teacher on the first of five batches
+    assert len(RunFolder(broken.folder).read_metrics().of_kind("epoch")) == epoch - 1
+    assert not RunFolder(broken.folder).is_finished
+    train(broken, resume=True)
+    assert digest(whole.folder) == digest(broken.folder)
+    first, second = (RunFolder(config.folder).read_metrics().of_kind("epoch") for config in (whole, broken))
+    for expected, found in zip(first, second, strict=True):
+        assert expected.keys() == found.keys()
+        for name in expected.keys() - {"images_per_second"}:
+            assert found[name] == pytest.approx(expected[name]), name
+    assert "open_epoch" not in read_checkpoint(broken.folder / CHECKPOINT).facts
 
 
 # --- NaN and infinity ------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("trian shapes", "command.*train, evaluate.*'trian'.*'train'"),
+        ("trian shapes", "command.*train, predict.*'trian'.*'train'"),
         ("train", "DATA"),
         ("train shapse", "'shapse'.*'shapes'"),
         ("train no/such/folder", "no/such/folder"),
@@ -45,6 +45,10 @@ def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("train shapes --alpha 0", "alpha.*> 0"),
         ("train shapes --method-options.alpha -1", "alpha.*> 0"),
         ("train shapes --method mixup --method-options.gama 1", "mixup.*'gama'.*alpha"),
+        ("train shapes --method mixup --method-options.mixuntil 1", "mixup.*'mixuntil'.*'mix_until'.*ema.*mix_until"),
+        ("train shapes --method augmix --method-options.js_weigth 1", "augmix.*'js_weigth'.*'js_weight'"),
+        ("train shapes --method mixup --method-options.ema true", "method_options.ema.*--ema"),
+        ("methods cutmx", "method.*'cutmx'.*'cutmix'"),
         ("train shapes --epochs 0", "epochs.*>= 1"),
         ("train shapes --epochs ten", "--epochs.*integer.*'ten'"),
         ("train shapes --epochs 2.5", "--epochs.*integer.*'2.5'"),
@@ -178,13 +182,64 @@ def test_a_config_survives_its_file(tmp_path: Path, parsed: list[dict[str, Any]]
 
 
 def test_every_setting_has_a_flag_with_a_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["train", "--help"]) == 0
+    assert cli.run(["train", "--help-all"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     for name in TrainConfig.flat_names():
         assert "--" + name.replace("_", "-") in text or name == "data"
-    for phrase in ("Images in a step, over all processes.", "--ema --no-ema", "recipe quick"):
+    for phrase in ("Images in a step, over all processes.", "--ema --no-ema", "recipe quick", "[default: 0.0005]"):
         assert phrase in text
     assert text.index("--method STR") < text.index("--preset CHOICE") < text.index("--model STR")
+
+
+def test_the_short_help_of_train_has_what_matters_first_with_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["train", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    shown = ["DATA --data", "--method STR", "--model STR", "--minutes FLOAT", "--epochs INT", "--out STR", "--help-all"]
+    assert sorted(shown, key=text.index) == shown
+    assert "[default: 30; 1500 steps or more for photographs]" in text
+    assert "[default: resnet18; tf_efficientnet_lite0 for photographs]" in text
+    for hidden in ("--crop-scale", "--weight-decay", "--checkpoint-minutes"):
+        assert hidden not in text
+
+
+def test_the_help_names_the_defaults_that_photographs_get() -> None:
+    from automix.cli.train import Flags
+    from automix.training.defaults import DEFAULT_MODEL, FINETUNE, STEPS
+
+    notes = {name: str(flag.__metadata__[-1].show_default) for name, flag in Flags.__annotations__.items()}
+    assert f"{DEFAULT_MODEL} for photographs" in notes["model"]
+    assert f"{FINETUNE} for photographs" in notes["recipe"]
+    assert f"{STEPS} steps or more for photographs" in notes["epochs"]
+
+
+def test_alone_it_shows_the_first_five_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([]) == 2
+    text = capsys.readouterr().out
+    assert re.findall(r"^  automix (\w+)", text, re.MULTILINE) == list(cli.FIRST_COMMANDS)
+    assert len(cli.FIRST_COMMANDS) == 5
+    assert "automix --help" in text
+
+
+@pytest.mark.parametrize("method", automix.methods())
+def test_methods_lists_options_that_train_takes(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["methods", method]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line.startswith("--")]
+    flags = {flag for flag, _, meaning in rows if meaning.endswith(".")}
+    assert len(flags) == len(rows)  # each once, each with a meaning
+    assert {"--method-options.mix_until", "--method-options.mix_share"} <= flags
+    assert ("--ema" in flags) == (method != "automix")
+
+
+@pytest.mark.parametrize("method", ["mixup", "puzzlemix", "augmix", "patchup", "alignmix"])
+def test_options_can_be_set_to_their_defaults(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from automix.training.build import check_buildable
+
+    cli.run(["methods", method])
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line.startswith("--method-options.")]
+    given = {flag.split(".")[1]: default.lower() for flag, default, _ in rows if default and "objects" not in flag}
+    options = read_options(given)
+    assert options["mix_until"] == 1.0
+    check_buildable(TrainConfig(data="shapes", method=method, method_options=options), image_size=32)
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -206,7 +261,15 @@ QUICK = [
     "--help",
     "--version",
     "trian",
-    *(f"{name} --help" for name in ("methods", "models", "recipes", "datasets")),
+    *(f"{name} --help" for name in cli.COMMANDS if name != "detect"),
+    "train --nonsense 3",
+    "train shapes --epochs x",
+    "train shapes --lr -1",
+    "train shapes --method mixxup",
+    "train shapes --recipe nothing",
+    "evaluate runs/x --images q",
+    "bench",
+    "recipes",
 ]
 
 
@@ -284,6 +347,8 @@ def test_exceptions_end_in_one_line_and_an_exit_code(
         ("datasets", ["cifar100\t100\t", "shapes\t12\t"]),
         ("models", ["wrn_28_8\t", "resnet18\t"]),
         ("models resnet1*", ["resnet18\n"]),
+        ("models vit", ["vit_tiny_patch16_224\n", "convit_tiny\n"]),
+        ("bench --list", ["experiment\tcells\truns\tabout\n", "replica\t"]),
         ("--version", ["automix 0."]),
         ("--help", ["Usage: automix COMMAND", "train", "--debug"]),
     ],

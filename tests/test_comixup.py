@@ -6,13 +6,23 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import HandWritten, batch
-from torch import Tensor
+from conftest import HandWritten, batch, group_norm
+from torch import Tensor, nn
 
 import automix
 from automix import MixedTarget
 from automix.core.draws import draw_dirichlet, step_generator
-from automix.methods.comixup import Deal, choose_images, least_potts, objective, potts, seat
+from automix.methods.comixup import (
+    Deal,
+    choose_images,
+    comixup,
+    least_potts,
+    look,
+    objective,
+    potts,
+    seat,
+    softmax_bce,
+)
 
 
 def peaks(size: int, height: int = 16, width: int = 16) -> Tensor:
@@ -201,7 +211,7 @@ def test_several_labels_keep_their_loss() -> None:
     mixed = automix.comixup(x, y, saliency=peaks(6))
     logits = torch.randn(6, 5)
     torch.testing.assert_close(mixed.target.loss(logits), mixed.target.bce(logits))
-    out = automix.create_task("comixup", HandWritten())(x, y)
+    out = automix.create_task("comixup", HandWritten(), clean_lam=0.0)(x, y)
     assert 0 < out.loss.item() < 1.2  # bce is about log 2, cross-entropy of 2.5 labels about 4
 
 
@@ -225,3 +235,42 @@ def test_more_images_than_classes_without_gradients() -> None:
     assert task.mix(x, y).target.soft().shape == (8, 3)
     with torch.no_grad():
         assert task(x, y).loss.isfinite()
+
+
+def test_the_loss_is_the_binary_cross_entropy_of_the_softmax() -> None:
+    logits, rows = 3 * torch.randn(6, 5), torch.rand(6, 5).softmax(dim=1)
+    ours = softmax_bce(logits, automix.MixedTarget(rows, rows, torch.ones(())))
+    theirs = F.binary_cross_entropy(logits.softmax(dim=1), rows, reduction="sum") / (2 * 6)
+    torch.testing.assert_close(ours, theirs)
+    sure = torch.tensor([[200.0, 0.0], [0.0, 200.0]], requires_grad=True)
+    loss = softmax_bce(sure, automix.MixedTarget.clean(torch.tensor([1, 1])))
+    torch.testing.assert_close(loss, F.binary_cross_entropy(sure.softmax(dim=1), torch.eye(2)[[1, 1]]))
+    loss.backward()
+    assert bool(sure.grad is not None and sure.grad.isfinite().all())
+
+
+@pytest.mark.parametrize(("options", "clean"), [({}, 1.0), ({"clean_lam": 0.5}, 0.5), ({"clean_lam": 0.0}, None)])
+def test_the_loss_on_clean_images(options: dict[str, Any], clean: float | None) -> None:
+    """Its authors' loss, times num_classes / 2: the mean over the classes, and 2 / num_classes of the clean loss."""
+    x, y = batch(6, 16, 16)
+    task = automix.create_task("comixup", HandWritten(norm=group_norm), **options)
+    out = task(x, y)
+    assert ("loss_clean" in out.metrics) == (clean is not None)
+    mixed = comixup(x, y, num_classes=5, saliency=look(task, x, y)["saliency"], generator=step_generator(0, 0))
+    theirs = F.binary_cross_entropy(task.student(mixed.x).softmax(dim=1), mixed.target.soft(5))
+    theirs = theirs + 2 * (clean or 0) * F.cross_entropy(task.student(x), y) / 5
+    torch.testing.assert_close(out.loss, 5 / 2 * theirs)
+
+
+def test_other_losses_can_be_chosen() -> None:
+    _x, y = batch()
+    target = automix.MixedTarget(y, y.flip(0), torch.tensor(0.3))
+    logits = torch.randn(6, 5)
+    for criterion in (automix.CrossEntropy(0.1), nn.CrossEntropyLoss(label_smoothing=0.1)):
+        task = automix.create_task("comixup", HandWritten(), criterion=criterion)
+        torch.testing.assert_close(task.mixed_loss(logits, target), target.cross_entropy(logits, 0.1))
+    plain = automix.create_task("comixup", HandWritten(), bce=False)
+    assert torch.equal(plain.mixed_loss(logits, target), target.cross_entropy(logits))
+    assert automix.create_task("comixup", HandWritten(), one_hot_loss=False).clean_lam == 0
+    with pytest.raises(ValueError, match="clean_lam must be >= 0"):
+        automix.create_task("comixup", HandWritten(), clean_lam=-1.0)

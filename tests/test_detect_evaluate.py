@@ -10,9 +10,13 @@ from torch import Tensor, nn
 from automix.studies.detection import DetectionSet, Objects, evaluate_detector
 from automix.studies.detection.drawing import draw_detections
 from automix.studies.detection.evaluate import Detections, compute_precision, create_metric, update_metric
+from automix.studies.detection.voc07 import Voc07Precision
 
 pytest.importorskip("faster_coco_eval")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+COCO_VALUES, VOC_VALUES = ("mAP", "AP50", "AP75"), ("voc07_mAP", "voc07_AP50", "voc07_AP75")
 
 
 def precision(detections: list[Detections], objects: list[Objects]) -> dict[str, float]:
@@ -137,6 +141,108 @@ def test_precision_equals_pycocotools(ignoring: bool) -> None:
     assert list(ours.values()) == pytest.approx(oracle(answers, objects), abs=0.01 if ignoring else 1e-4)
 
 
+# --- VOC's measure of 2007
+
+
+def voc07(answers: list[Detections], objects: list[Objects]) -> dict[str, float]:
+    metric = Voc07Precision()
+    metric.update(answers, objects)
+    return metric.compute()
+
+
+def test_voc07_worked_out_by_hand() -> None:
+    """Precision is 1 at a recall of one half and 2/3 at 1: six of the 11 recalls (0 to 0.5) have 1, five have 2/3."""
+    answer = detections([A, [400, 0, 500, 100], B], [0.9, 0.8, 0.7])
+    expected = 100 * (6 + 5 * 2 / 3) / 11
+    assert voc07([answer], [TWO]) == pytest.approx(dict.fromkeys(VOC_VALUES, expected))
+
+
+def test_voc07_of_a_box_that_overlaps_by_62_percent() -> None:
+    """Right at 0.5, 0.55 and 0.6; at the seven thresholds above, recall ends at one half."""
+    answer = detections([A, [200, 0, 262, 100]], [0.9, 0.8])
+    half = 100 * 6 / 11
+    expected = {"voc07_mAP": (3 * 100 + 7 * half) / 10, "voc07_AP50": 100.0, "voc07_AP75": half}
+    assert voc07([answer], [TWO]) == pytest.approx(expected)
+
+
+def test_voc07_second_box_goes_to_no_other_object() -> None:
+    """The second box overlaps B and C alike: it is B's, which is taken; COCO gives it C."""
+    c = [250.0, 0, 350, 100]
+    close = Objects.from_lists([B, c], [0, 0], [False, False])
+    answer = detections([B, [225, 0, 325, 100]], [0.9, 0.8])  # of IoU 75 / 125 with both: the first is taken
+    assert voc07([answer], [close])["voc07_AP50"] == pytest.approx(100 * 6 / 11)
+    assert precision([answer], [close])["AP50"] == pytest.approx(100)
+
+
+def test_voc07_leaves_out_difficult_objects() -> None:
+    difficult = Objects.from_lists([A, B], [0, 0], [False, True])
+    assert voc07([detections([B, B, A], [0.9, 0.8, 0.7])], [difficult])["voc07_AP50"] == pytest.approx(100)
+    alone = Objects.from_lists([A], [0], [False])
+    assert voc07([detections([B, B, A], [0.9, 0.8, 0.7])], [alone])["voc07_AP50"] == pytest.approx(100 / 3)
+
+
+def test_voc07_without_detections_or_objects_is_zero() -> None:
+    nothing = Objects.from_lists([], [], [])
+    assert voc07([detections([], [])], [TWO]) == dict.fromkeys(VOC_VALUES, 0)
+    assert voc07([detections([A], [0.9])], [nothing]) == dict.fromkeys(VOC_VALUES, 0)
+    assert voc07([], []) == dict.fromkeys(VOC_VALUES, 0)
+
+
+def devkit(answers: list[Detections], objects: list[Objects], label: int, least: float) -> float:
+    """The text of VOCevaldet.m, line by line, in VOC's coordinates: pixels counted from 1, both ends included."""
+    listed = [
+        (float(answer["scores"][k]), image, [float(x) + (1 if side < 2 else 0) for side, x in enumerate(box)])
+        for image, answer in enumerate(answers)
+        for k, box in enumerate(answer["boxes"].tolist())
+        if int(answer["labels"][k]) == label
+    ]
+    listed.sort(key=lambda item: -item[0])
+    truth = {
+        image: [
+            {"box": [b[0] + 1, b[1] + 1, b[2], b[3]], "difficult": bool(skip), "detected": False}
+            for b, own, skip in zip(o.boxes.tolist(), o.labels.tolist(), o.ignored.tolist(), strict=True)
+            if own == label
+        ]
+        for image, o in enumerate(objects)
+    }
+    positives = sum(not item["difficult"] for items in truth.values() for item in items)
+    right = wrong = 0
+    curve = []
+    for _, image, bb in listed:
+        best, chosen = float("-inf"), None
+        for item in truth[image]:
+            bbgt = item["box"]
+            width = min(bb[2], bbgt[2]) - max(bb[0], bbgt[0]) + 1
+            height = min(bb[3], bbgt[3]) - max(bb[1], bbgt[1]) + 1
+            if width > 0 and height > 0:
+                union = (bb[2] - bb[0] + 1) * (bb[3] - bb[1] + 1) + (bbgt[2] - bbgt[0] + 1) * (bbgt[3] - bbgt[1] + 1)
+                overlap = width * height / (union - width * height)
+                if overlap > best:
+                    best, chosen = overlap, item
+        if chosen is not None and best >= least:
+            if not chosen["difficult"]:
+                if not chosen["detected"]:
+                    right += 1
+                    chosen["detected"] = True
+                else:
+                    wrong += 1
+        else:
+            wrong += 1
+        if right + wrong:
+            curve.append((right / positives, right / (right + wrong)))
+    tenths = [max((p for recall, p in curve if recall >= tenth / 10), default=0.0) for tenth in range(11)]
+    return sum(tenths) / 11
+
+
+@pytest.mark.parametrize(("least", "name"), [(0.5, "voc07_AP50"), (0.75, "voc07_AP75")])
+def test_voc07_equals_the_text_of_the_devkit(least: float, name: str) -> None:
+    answers, objects = scenes(20)
+    labels = sorted({int(label) for o in objects for label in o.labels[~o.ignored]})
+    expected = 100 * sum(devkit(answers, objects, label, least) for label in labels) / len(labels)
+    assert 5 < expected < 95
+    assert voc07(answers, objects)[name] == pytest.approx(expected)
+
+
 class Oracle(nn.Module):
     """Returns the objects of known images, which it recognizes by their mean."""
 
@@ -158,7 +264,7 @@ def test_perfect_detector_has_full_precision_and_keeps_its_mode(batch_size: int)
     detector = Oracle({round(value / 255, 4): o for value, o in zip((0, 51, 102, 153, 204), objects, strict=True)})
     data = DetectionSet(("cat", "dog"), objects, images=images)
     evaluation = evaluate_detector(detector.train(), data, batch_size=batch_size)
-    assert evaluation.values == {"mAP": 100, "AP50": 100, "AP75": 100}
+    assert evaluation.values == pytest.approx(dict.fromkeys((*COCO_VALUES, *VOC_VALUES), 100))
     assert detector.training
     assert evaluation.pictures["detections"]().size[0] > 900
 

@@ -11,7 +11,7 @@ from torchvision.ops import FrozenBatchNorm2d
 import automix
 from automix.studies.detection import create_detector, find_detect_recipe
 from automix.studies.detection.network import trained_parameters
-from automix.studies.detection.recipe import DetectRecipe
+from automix.studies.detection.recipe import DetectRecipe, recipe_values
 
 SMALL = replace(find_detect_recipe("quick"), short_sides=(48, 64), longest_side=96, proposals=20, regions=8)
 TARGETS = [
@@ -95,6 +95,48 @@ def test_batch_norms_do_not_change_in_training() -> None:
         assert all(torch.equal(t, values[name]) for name, t in norm.state_dict().items())
 
 
+MOCO = replace(SMALL, freeze_at=0, batch_norm="trained", head_norm=True)
+
+
+def test_mocos_settings_train_everything_and_add_a_norm() -> None:
+    backbone = resnet()
+    expected = [parameter.shape for name, parameter in backbone.named_parameters() if not name.startswith("fc.")]
+    detector: Any = create_detector(backbone, 3, settings=MOCO)
+    assert all(parameter.requires_grad for parameter in detector.parameters())
+    assert not any(isinstance(module, FrozenBatchNorm2d) for module in detector.modules())
+    ours = [p.shape for part in (detector.backbone, detector.roi_heads.box_head.layer4) for p in part.parameters()]
+    assert sorted(ours) == sorted(expected)
+    assert [name for name, _ in detector.roi_heads.box_head.named_children()] == ["layer4", "norm", "pool"]
+    norm = detector.roi_heads.box_head.norm
+    assert norm.num_features == 24  # the channels of stage 4
+    before = {name: value.clone() for name, value in detector.backbone.state_dict().items() if "running_mean" in name}
+    sum(detector.train()(IMAGES, TARGETS).values()).backward()
+    after = detector.backbone.state_dict()
+    assert all(not torch.equal(after[name], value) for name, value in before.items())
+    assert norm.weight.grad.abs().sum() > 0
+    assert not torch.equal(norm.running_mean, torch.zeros(24))
+
+
+def test_trained_batch_norms_of_frozen_stages_are_frozen() -> None:
+    detector: Any = create_detector(resnet(), 3, settings=replace(MOCO, freeze_at=2))
+    kinds = {name: type(module) for name, module in detector.backbone.named_modules() if name.endswith("bn1")}
+    assert kinds["bn1"] is kinds["layer1.0.bn1"] is not kinds["layer2.0.bn1"]
+    sum(detector.train()(IMAGES, TARGETS).values()).backward()
+    assert all(parameter.grad is None for parameter in detector.backbone.layer1.parameters())
+
+
+def test_mocos_recipes_differ_in_the_norms_alone() -> None:
+    for name in ("voc", "coco"):
+        moco, own = (recipe_values(find_detect_recipe(which)) for which in (f"{name}-moco", name))
+        differing = {key: moco[key] for key in moco if moco[key] != own[key]}
+        assert differing == {"freeze_at": 0, "batch_norm": "trained", "head_norm": True}
+
+
+def test_fpn_has_no_norm_after_stage_4() -> None:
+    with pytest.raises(ValueError, match=r"head_norm.*fpn"):
+        create_detector(resnet(224), 3, kind="fpn", settings=MOCO)
+
+
 @pytest.mark.parametrize(("freeze_at", "frozen"), [(0, ()), (1, ("conv1",)), (2, ("conv1", "layer1"))])
 def test_freeze_at_freezes_stem_and_first_stages(freeze_at: int, frozen: tuple[str, ...]) -> None:
     backbone = resnet()
@@ -160,6 +202,7 @@ def test_recipes_equal_detectron2s() -> None:
         ({"drops": (18_000.0,)}, r"drops.*\(0, 1\)"),
         ({"short_sides": ()}, "short_sides.*1"),
         ({"freeze_at": 6}, "freeze_at.*5"),
+        ({"batch_norm": "sync"}, "batch_norm.*frozen.*trained"),
         ({"batch_size": "4"}, "batch_size.*integer"),
         ({"anchor_sizes": (8, 16.5)}, "anchor_sizes"),
     ],

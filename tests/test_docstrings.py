@@ -17,6 +17,7 @@ ROOMS: tuple[str, ...] = (
     "integrations",
     "integrations.huggingface",
     "integrations.lightning",
+    "integrations.sklearn",
     "integrations.timm",
     "methods",
     "methods.automix",
@@ -26,11 +27,13 @@ ROOMS: tuple[str, ...] = (
     "runs",
     "studies",
     "studies.detection",
+    "studies.tuning",
     "tasks",
     "training",
     "views",
     "views.explorer",
     "views.report",
+    "views.tuning",
 )
 """The rooms whose exported names (`__all__`) are complete."""
 

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +20,15 @@ from automix.cli import main as cli
 from automix.core.errors import AutomixError
 from automix.data.datasets import open_dataset
 from automix.data.image_set import ImageSet, resize_and_crop_boxes
+from automix.evaluation import evaluate_attacks, evaluate_corruptions, evaluate_mixed, predict_logits, task_mixer
 from automix.evaluation.inputs import open_inputs
 from automix.evaluation.results_file import read_results
 from automix.evaluation.samples import Samples
+from automix.evaluation.session import Session
 from automix.evaluation.suite import EVALUATORS, evaluate
 from automix.runs.folder import RunFolder
+from automix.tasks.image_cache import with_cache
+from automix.training.load import load_task
 
 TINY = "--model-options.layers [1,1,1,1] --model-options.channels [8,8,8,8] --epochs 1 --batch-size 24"
 
@@ -36,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything_of_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(f"evaluate {run} --on all --images 36 --out {tmp_path / 'all'}".split()) == 0
+    assert cli.run(f"evaluate {run} --on all efficiency --images 36 --out {tmp_path / 'all'}".split()) == 0
     out, err = capsys.readouterr()
     results = json.loads((tmp_path / "all" / "results.json").read_text())
     assert list(results) == list(EVALUATORS)
@@ -105,7 +111,84 @@ def test_without_boxes_localization_is_left_out_of_all_and_refused_by_name(
     assert "boxes" in capsys.readouterr().err
     assert cli.run(f"evaluate {run} --on accuracy all --images 12".split()) == 0
     assert "localization: left out, the data has no boxes" in capsys.readouterr().err
-    assert list(read_results(run / "evaluation")) == [name for name in EVALUATORS if name != "localization"]
+    left_out = ("localization", "efficiency")
+    assert list(read_results(run / "evaluation")) == [name for name in EVALUATORS if name not in left_out]
+
+
+def test_all_is_without_efficiency_and_a_folder_has_one_severity(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert cli.run(["train", str(photos), *TINY.split(), "--method", "mixup", "--out", str(run)]) == 0
+    capsys.readouterr()
+    assert cli.run(f"evaluate {run} --on all --images 6".split()) == 0
+    shown = capsys.readouterr().err
+    assert "efficiency: left out, it is not part of 'all'; --on all efficiency adds it" in shown
+    assert "corruptions: one severity of five; --severities 1 2 3 4 5 measures all of them" in shown
+    notes = read_results(run / "evaluation")["corruptions"]["notes"]
+    assert any("19 corruptions at severity 3, generated" in note for note in notes)
+    assert cli.run(f"evaluate {run} --on corruptions --severities 1 2 --images 6".split()) == 0
+    assert "one severity" not in capsys.readouterr().err
+    notes = read_results(run / "evaluation")["corruptions"]["notes"]
+    assert any("at severity 1, 2, generated" in note for note in notes)
+    assert cli.run(f"evaluate {run} --on corruptions --severities 6".split()) == 2
+    assert "in [1, 5], got 6" in capsys.readouterr().err
+
+
+def test_a_named_dataset_has_all_severities(run: Path) -> None:
+    inputs = open_inputs(run, images=2)
+    assert Session(inputs).chosen_severities == (1, 2, 3, 4, 5)
+    assert Session(inputs, severities=(2,)).chosen_severities == (2,)
+
+
+def test_evaluators_share_the_pass_over_clean_images(run: Path) -> None:
+    """Counted in images that go through the classifier, without gradients."""
+    inputs = open_inputs(run, images=12)
+    session = Session(inputs, batch_size=6, severities=(1,))
+    counts = Counter[str]()
+    current = ""
+    clean = {image.numpy().tobytes() for x, _ in inputs.samples.batches(6) for image in x}
+
+    def count(_: torch.nn.Module, arguments: tuple[torch.Tensor]) -> None:
+        counts[current] += sum(image.detach().numpy().tobytes() in clean for image in arguments[0])
+
+    inputs.classifier.register_forward_pre_hook(count)
+    for current in ("accuracy", "calibration", "corruptions", "mixed"):
+        EVALUATORS[current].run(session)
+    # the map of one image is tried; automix mixes normalized pixels, which come back slightly changed
+    assert (counts["accuracy"], counts["calibration"], counts["corruptions"]) == (12, 0, 0)
+    assert counts["mixed"] <= 1 + 12  # at most CutMix's box that covers nothing
+
+
+def test_shared_predictions_change_no_value(run: Path) -> None:
+    inputs = open_inputs(run, images=24)
+    given = {"predictions": predict_logits(inputs.classifier, inputs.samples)}
+    mixers = Session(inputs).mixers.by_name
+    evaluations = {
+        "corruptions": partial(evaluate_corruptions, names=("fog", "contrast"), severities=(1, 5)),
+        "attacks": partial(evaluate_attacks, steps=2, batch_size=7),
+        "mixed": partial(evaluate_mixed, mixers=mixers, batch_size=9),
+    }
+    for name, run_evaluator in evaluations.items():
+        shared, alone = (run_evaluator(inputs.classifier, inputs.samples, **options) for options in (given, {}))
+        assert shared.values == alone.values, name
+
+
+def test_features_of_the_mixer_are_computed_once_for_all_lams(run: Path) -> None:
+    inputs = open_inputs(run, images=8)
+    task = with_cache(load_task(run)[0], batches=1)
+    assert isinstance(task, automix.AutoMix)
+    calls: list[int] = []
+    function = task.tap.function  # type: ignore[attr-defined]
+    task.tap.function = lambda *arguments: calls.append(1) or function(*arguments)  # type: ignore[attr-defined]
+    cached, plain = (task_mixer(mixing, inputs.card.mean, inputs.card.std) for mixing in (task, load_task(run)[0]))
+    lams = {"lams": (0.2, 0.5, 0.7), "batch_size": 4}
+    found = [
+        evaluate_mixed(inputs.classifier, inputs.samples, {"automix": mixer}, **lams).values  # type: ignore[arg-type]
+        for mixer in (cached, plain)
+    ]
+    assert found[0] == found[1]
+    assert len(calls) == 2  # batches
 
 
 def test_a_network_of_timm_by_name(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,11 @@ from automix.data import draw_shapes
 from automix.studies import EXPERIMENTS, find_experiment
 from automix.studies.cells import ACCURACIES, MIX_WITH_DEPLOYED, Column, Row, make_cells
 from automix.studies.changes import read_changes
+from automix.studies.composites import COMPOSITES
 from automix.studies.cost import estimate_seconds, step_times
 from automix.studies.experiment import Experiment
 from automix.studies.names import METHODS
-from automix.studies.plan import Grid, Job, plan_jobs, select
+from automix.studies.plan import CHANGED_DEFAULTS, Grid, Job, all_settings, folder_name, plan_jobs, select
 from automix.training import Stopped
 from automix.training.display import Silent
 from automix.training.run import Run
@@ -95,6 +96,7 @@ def results(out: Path, name: str) -> dict[str, dict[str, Any]]:
 
 
 CELLS = {  # of each experiment: a method and the columns
+    "control": ("automix-reference", "cifar100-r18-floor"),
     "finetune": ("automix", "birds-short birds-short-ece"),
     "label-noise": ("regmixup", "birds-40 cifar-20"),
     "table1": ("automix", "tiny-r18"),
@@ -135,7 +137,8 @@ def test_one_cell_of_every_experiment_runs(
     line = [name, "--methods", method, "--columns", *columns.split(), "--trials", "1", "--out", str(tmp_path)]
     execute(["bench", *line, "--data-root", str(datasets), *small])
     found = results(tmp_path, name)
-    plotted = any(column.measure in ACCURACIES for column in find_experiment(name).columns if column.name in columns)
+    accuracies = any(column.measure in ACCURACIES for column in find_experiment(name).columns if column.name in columns)
+    plotted = accuracies or name in COMPOSITES
     assert (tmp_path / f"{name}-changed.png").is_file() == plotted
     assert (f"({name}-changed.png)" in (tmp_path / f"{name}-changed.md").read_text()) == plotted
     for column in columns.split():
@@ -149,7 +152,7 @@ def test_one_cell_of_every_experiment_runs(
             assert all(len(number["runs"]) == 1 for number in measured)
     for run in (path.parent for path in tmp_path.glob("*/summary.json")):
         assert json.loads((run / "summary.json").read_text())["steps"] == 2
-        assert all((run / picture).is_file() for picture in find_experiment(name).pictures), name
+        assert (run / "evaluation" / "samples.safetensors").is_file() == bool(find_experiment(name).lams)
 
 
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS))
@@ -284,11 +287,13 @@ def tiny_job(datasets: Path, out: Path, method: str, **values: Any) -> Job:
 WITH_RUNS = sorted({row.values["method"] for e in EXPERIMENTS.values() for row in e.rows if "method" in row.values})
 
 
-@pytest.mark.parametrize("method", [name for name in WITH_RUNS if name not in ("transmix", "automix", "attentivemix")])
+@pytest.mark.parametrize(
+    "method", [name for name in WITH_RUNS if name not in ("transmix", "automix", "attentivemix", "comixup")]
+)
 def test_averaging_does_not_change_the_student(method: str, datasets: Path, tmp_path: Path) -> None:
     """So that one run gives both numbers; but for the methods that look through what is deployed.
 
-    AttentiveMix does too, but finds the same two places in maps as small as these.
+    AttentiveMix and Co-Mixup do too, but find the same places in images as small as these.
     """
     from safetensors.torch import load_file
 
@@ -353,3 +358,27 @@ def test_time_left_is_estimated_from_similar_runs(tmp_path: Path) -> None:
         pytest.approx(300),
         None,
     ]
+
+
+def test_kept_runs_keep_their_names() -> None:
+    """Each kept run of a method whose default has changed is still one of the replica's."""
+    kept = json.loads((Path(__file__).parent.parent / "docs/results/replica-runs.json").read_text())
+    grid = Grid(Path("runs"), trials=3)
+    planned = {job.name for experiment in EXPERIMENTS.values() for job in plan_jobs(experiment, grid)}
+    for method in CHANGED_DEFAULTS:
+        names = {name for name in kept if f"-{method}-" in name}
+        assert names
+        assert names <= planned
+    of_table = {job.name for job in plan_jobs(EXPERIMENTS["table1"], grid)}
+    assert not of_table & set(kept)
+
+
+def test_a_changed_default_has_a_name_of_its_own() -> None:
+    values = all_settings({"data": "shapes", "recipe": "quick", "model": "resnet18", "method": "puzzlemix"})
+    values["seed"] = 0
+
+    def name(**options: Any) -> str:
+        return folder_name({**values, "method_options": options})
+
+    assert name() == name(levels=3)
+    assert len({name(), name(levels=2), name(levels=4)}) == 3

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from automix.studies.cells import Column
-from automix.studies.plots import COST, _draw_against_cost, _draw_spread, draw_results
+from automix.studies.plots import COST, _draw_spread, draw_against_cost, draw_results
 from automix.studies.results import Result, ResultRow, ResultTable
 
 NOTHING = Result()
@@ -48,7 +48,7 @@ def test_points_are_means() -> None:
     _draw_spread(axes[0], ACCURACY)
     assert [x for x, _ in points(axes[0])] == [50, 51, 55, 57]
     assert [tick.get_text() for tick in axes[0].get_yticklabels()] == ["Vanilla", "Automix", "Cutmix"]
-    _draw_against_cost(axes[1], ACCURACY, {"vanilla": 1.0, "automix": 2.6, "cutmix": 1.1})
+    draw_against_cost(axes[1], ACCURACY, {"vanilla": 1.0, "automix": 2.6, "cutmix": 1.1})
     drawn = [(float(point.get_xdata()[0]), float(point.get_ydata()[0])) for point in axes[1].lines]
     assert drawn == [(1.0, 51.0), (2.6, 57.0)]
     assert [text.get_text() for text in axes[1].texts] == ["Vanilla", "Automix"]
@@ -57,7 +57,7 @@ def test_points_are_means() -> None:
 def test_labels_of_close_points_do_not_overlap() -> None:
     axis: Any = Figure().subplots()
     rows = [result_row(name, NOTHING, result(50 + 0.01 * place)) for place, name in enumerate("abcdef")]
-    _draw_against_cost(axis, ResultTable(ACCURACY.column, tuple(rows)), dict.fromkeys("abcdef", 1.0))
+    draw_against_cost(axis, ResultTable(ACCURACY.column, tuple(rows)), dict.fromkeys("abcdef", 1.0))
     low, high = axis.get_ylim()
     heights = [text.xyann[1] for text in axis.texts]
     assert min(b - a for a, b in itertools.pairwise(heights)) >= 0.04 * (high - low)

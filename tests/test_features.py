@@ -101,11 +101,21 @@ def test_wrong_layers_are_refused(name: str, layer: Any, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_map_with_other_channels_than_promised() -> None:
-    """Sequencer's maps are (N, h, w, C), which a hook cannot know."""
+def test_maps_with_channels_last_are_turned() -> None:
+    """Those of Sequencer, whose layers are read by a hook."""
     model = timm.create_model("sequencer2d_s", img_size=64).eval()
-    with pytest.raises(ValueError, match=r"\(N, 192, h, w\), got \(1, 9, 9, 192\)"):
-        find_tap(model, 1)(model, torch.zeros(1, 3, 64, 64))
+    x = torch.randn(2, 3, 64, 64)
+    caught: list[Tensor] = []
+    model.stages[0].register_forward_hook(lambda module, inputs, output: caught.append(output))
+    z = find_tap(model, 1)(model, x)
+    assert z.shape == (2, 192, 9, 9)
+    assert torch.equal(z, caught[0].permute(0, 3, 1, 2))
+
+
+def test_a_map_with_other_channels_than_promised() -> None:
+    model = HandWritten().eval()
+    with pytest.raises(ValueError, match=r"\(N, 9, h, w\), got \(2, 12, 4, 4\)"):
+        find_tap(model, "body", channels=9)(model, torch.randn(2, 3, 16, 16))
 
 
 def test_a_layer_that_is_no_map_or_never_runs() -> None:

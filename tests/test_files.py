@@ -1,6 +1,7 @@
 """Files are whole: the old one or the new one."""
 
 import errno
+import multiprocessing
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from automix.core.files import write_atomically
+from automix.core.files import exclusive, write_atomically, write_text
 
 
 def half_then(error: BaseException) -> Callable[[Path], None]:
@@ -98,3 +99,22 @@ def test_content_is_synced_before_the_rename_and_the_folder_after_it(
     write_atomically(path, lambda temporary: temporary.write_text("new"))
     file, folder = path.stat().st_ino, tmp_path.stat().st_ino
     assert calls == [("fsync", file), ("replace", file), ("fsync", folder)]
+
+
+def _count_up(path: Path) -> None:
+    for _ in range(50):
+        with exclusive(path):
+            write_text(path, str(int(path.read_text()) + 1))
+
+
+def test_processes_that_change_a_file_wait_for_each_other(tmp_path: Path) -> None:
+    """Without the lock, numbers that two processes read at once would be counted once."""
+    path = tmp_path / "count"
+    path.write_text("0")
+    children = [multiprocessing.get_context("fork").Process(target=_count_up, args=(path,)) for _ in range(3)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    assert path.read_text() == "150"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.io
 import torch
 import torchvision.datasets
 import torchvision.transforms.functional as TF
@@ -190,6 +191,71 @@ def test_official_layouts_by_name_and_by_folder(
     assert listed(pair, root) == expected
     assert pair[0].classes == pair[1].classes
     assert listed(open_dataset(str(root)), root) == expected  # recognized without its name
+
+
+FLAT = {
+    **{f"train/{wnid}/a.JPEG": "9 8 1" for wnid in ("n01", "n02", "n03")},
+    **{f"val/ILSVRC2012_val_0000000{number}.JPEG": "9 8 1" for number in (1, 2, 3, 4)},
+}
+CLASSES_OF_FLAT = ["n03", "n01", "n01", "n02"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "files"),
+    [
+        (
+            "ILSVRC/Data/CLS-LOC",  # Kaggle's, with the file three folders up; its rows are in no order
+            {
+                "../../../LOC_val_solution.csv": "ImageId,PredictionString\nILSVRC2012_val_00000004,n02 1 2 3 4 \n"
+                "ILSVRC2012_val_00000001,n03 1 2 3 4 n03 5 6 7 8 \nILSVRC2012_val_00000002,n01 1 2 3 4 \n"
+                "ILSVRC2012_val_00000003,n01 1 2 3 4 \n"
+            },
+        ),
+        ("imagenet", {"imagenet_2012_validation_synset_labels.txt": "n03\nn01\nn01\nn02\n"}),
+        (
+            "imagenet",
+            {
+                "val/val.txt": "".join(
+                    f"ILSVRC2012_val_0000000{n}.JPEG {c}\n" for n, c in ((1, 2), (2, 0), (3, 0), (4, 1))
+                )
+            },
+        ),
+        ("imagenet", {"ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt": "1\n3\n3\n2\n"}),
+    ],
+    ids=["kaggle", "synsets", "caffe", "devkit"],
+)
+def test_imagenets_flat_validation_folder(tmp_path: Path, folder: str, files: dict[str, str]) -> None:
+    root = write(tmp_path / folder, {**FLAT, **files})
+    if "devkit" in str(files):  # its classes have another order than their ids
+        synsets = np.array(
+            [((number, wnid),) for number, wnid in ((1, "n03"), (2, "n02"), (3, "n01"), (1001, "n00"))],
+            dtype=[("row", [("ILSVRC2012_ID", "i4"), ("WNID", "O")])],
+        )["row"]
+        scipy.io.savemat(root / "ILSVRC2012_devkit_t12/data/meta.mat", {"synsets": synsets.reshape(-1, 1)})
+    expected = [(f"val/ILSVRC2012_val_0000000{n}.JPEG", c) for n, c in enumerate(CLASSES_OF_FLAT, 1)]
+    pair = open_dataset("imagenet", tmp_path)
+    assert listed(pair, root)[1] == expected
+    assert pair[0].classes == pair[1].classes == ("n01", "n02", "n03")
+    assert listed(open_dataset(str(root)), root)[1] == expected  # recognized without its name
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "val: .*no class folders.*LOC_val_solution.csv, .*ground_truth.txt"),
+        ({"LOC_val_solution.csv": "ImageId,PredictionString\nILSVRC2012_val_00000001,n01 1 2 3 4\n"}, "00000002.JPEG"),
+        ({"imagenet_2012_validation_synset_labels.txt": "n01\nn09\nn01\nn02\n"}, "'n09'.*train"),
+        ({"imagenet_2012_validation_synset_labels.txt": "n01\n"}, "1 lines.*image number 4"),
+        ({"LOC_val_solution.csv": "a,b\n1,2\n"}, "malformed"),
+        ({"ILSVRC2012_validation_ground_truth.txt": "1\n"}, "meta.mat"),
+    ],
+)
+def test_a_flat_validation_folder_without_classes_is_one_line(
+    tmp_path: Path, files: dict[str, str], message: str
+) -> None:
+    write(tmp_path / "imagenet", {**FLAT, **files})
+    with pytest.raises(AutomixError, match=message):
+        open_dataset("imagenet", tmp_path)
 
 
 def test_labels_follow_the_numbers_of_the_files(tmp_path: Path) -> None:

@@ -504,4 +504,4 @@ def test_the_strongest_policies_work_with_any_pillow(policy: dict[str, Any]) -> 
     random.seed(0)
     np.random.seed(0)
     for _ in range(600):
-        assert transform(image).shape == (3, 8, 8)
+        assert transform(image).size == (8, 8)

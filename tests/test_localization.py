@@ -1,6 +1,7 @@
 """MaxBoxAccV2: regions against scipy, hand-made boxes of known IoU, and maps that find what they were trained on."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from evaluation_data import ByColor
+from PIL import Image
 from scipy import ndimage
 from torch import Tensor, nn
 
 import automix
 from automix.data.datasets import open_dataset
+from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
 from automix.data.shapes import CLASSES, draw_shapes
 from automix.evaluation.cam import NoCamError, cam
@@ -154,6 +157,41 @@ def test_grad_cam_sees_the_same_here() -> None:
     expected = evaluate_localization(ByColor(), Samples(painted(), 20))
     found = evaluate_localization(ByColor(), Samples(painted(), 20), method="grad_cam", layer="see")
     assert found.values == pytest.approx(expected.values)
+
+
+def test_squeezed_images_worked_out_by_hand() -> None:
+    """Images of 40 x 20 px, whose left half is red: squeezed to 20 x 20 px, the left half still is.
+
+    The box (0, 0)-(20, 20) becomes (0, 0)-(10, 20), IoU 1; (10, 0)-(26, 20) becomes (5, 0)-(13, 20), IoU 5 / 13 (6 / 13
+    with the blurred column, 8 / 20 with the whole image). A crop keeps columns 10 to 30, of which the first 10 are red:
+    its boxes are (0, 0)-(10, 20), IoU 1, and (0, 0)-(16, 20), IoU 10 / 16.
+    """
+    images = torch.zeros(2, 3, 20, 40, dtype=torch.uint8)
+    images[:, 0, :, :20] = 200
+    boxes = torch.tensor([[0.0, 0, 20, 20], [10, 0, 26, 20]])
+    data = ImageSet(images, torch.zeros(2, dtype=torch.int64), ("red", "green", "blue"), boxes)
+    (part,) = Samples(data, 20, squeeze=True).parts()
+    assert part.boxes is not None
+    assert part.boxes.tolist() == [[0, 0, 10, 20], [5, 0, 13, 20]]
+    assert (part.images[:, 0, :, :9] > 190).all()
+    assert (part.images[:, 0, :, 11:] < 10).all()
+    squeezed = evaluate_localization(ByColor(), Samples(data, 20), squeeze=True).values
+    assert [squeezed[f"max_box_acc_{d}"] for d in (30, 50, 70)] == [100, 50, 50]
+    cropped = evaluate_localization(ByColor(), Samples(data, 20)).values
+    assert [cropped[f"max_box_acc_{d}"] for d in (30, 50, 70)] == [100, 100, 50]
+
+
+def test_squeezed_files_are_those_in_memory(tmp_path: Path) -> None:
+    pixels = torch.randint(256, (3, 24, 60), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+    picture.save(tmp_path / "a.png")
+    boxes, labels = torch.tensor([[6.0, 3, 30, 24]]), torch.tensor([0])
+    files = ImageFiles((str(tmp_path / "a.png"),), labels, ("a",), boxes)
+    (read,) = Samples(files, 12, 0.5, squeeze=True).parts()
+    assert read.boxes is not None
+    assert read.boxes[0].tolist() == pytest.approx([6 * 12 / 60, 3 * 12 / 24, 30 * 12 / 60, 12])
+    expected = np.asarray(picture.resize((12, 12), Image.Resampling.BICUBIC))
+    assert np.array_equal(read.images[0].permute(1, 2, 0).numpy(), expected)
 
 
 def without_boxes(data: ImageSet) -> ImageSet:

@@ -72,6 +72,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("layer", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.filterwarnings("ignore:the model is in eval mode")
 def test_after_the_last_layer_and_before_it_in_every_family(name: str, layer: int) -> None:
     """A partner with all the weight gives the partner's logits, whichever layer they are exchanged at."""
     model = timm.create_model(name, num_classes=5, **NETWORKS[name]).eval()
@@ -91,10 +92,10 @@ def test_after_the_last_layer_and_before_it_in_every_family(name: str, layer: in
 
 def test_layers_by_default() -> None:
     resnet = timm.create_model("resnet10t", num_classes=5)
-    assert create_task(resnet).layers == [None, "layer1", "layer2", "layer3"]
+    assert create_task(resnet).layers == [None, "layer1", "layer2"]
     assert create_task(HandWritten()).layers == [None]
     three = timm.create_model("levit_128s", num_classes=5)
-    assert create_task(three).layers == [None, "stages.0", "stages.1", "stages.2"]
+    assert create_task(three).layers == [None, "stages.0", "stages.1"]
 
 
 def test_without_stages_it_is_mixup() -> None:
@@ -116,7 +117,7 @@ def test_layers_are_drawn_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task, "hidden_step", lambda x, y, layer, generator: seen.append(layer))
     for _ in range(600):
         task(*batch(2, 4, 4))
-        task.update(0.0)
+        task.update(0.5)
     counts = [seen.count(layer) for layer in (None, "stem", "body")]
     assert scipy.stats.chisquare(counts).pvalue > 0.01
 

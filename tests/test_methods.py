@@ -1,6 +1,7 @@
 """One menu over all methods that are functions: what every mix must keep, whichever it is."""
 
 import inspect
+import types
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -298,6 +299,48 @@ def test_cutmix_pastes_torchvisions_pixels() -> None:
     params = {"labels": y, "batch_size": 6, "box": box, "lam_adjusted": 1 - 70 / (16 * 24)}
     torch.testing.assert_close(ours.x, oracle.transform(x, params))
     torch.testing.assert_close(ours.target.soft(5), oracle.transform(y, params))
+
+
+@pytest.mark.parametrize("size", [(17, 30), (32, 32), (16, 25)], ids=str)
+def test_even_boxes_are_torchvisions(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision's box has the even sides of the authors' code: half of it on each side of the center."""
+    x, y = batch(6, *size)
+    oracle = torchvision.transforms.v2.CutMix(alpha=1.0, num_classes=5)
+    places: list[int] = []
+    randint = torch.randint
+
+    def record(*args: Any, **kwargs: Any) -> Tensor:
+        drawn = randint(*args, **kwargs)
+        places.append(int(drawn))
+        return drawn
+
+    monkeypatch.setattr(torch, "randint", record)
+    torch.manual_seed(0)
+    odd = 0
+    for lam in torch.linspace(0.02, 0.98, 25).tolist():
+        places.clear()
+        oracle._dist = types.SimpleNamespace(sample=lambda *_, lam=lam: torch.tensor(lam))
+        params = {"labels": y, "batch_size": 6} | oracle.make_params([x])
+        options: dict[str, Any] = {"lam": lam, "index": torch.arange(6).roll(1), "center": torch.tensor(places[::-1])}
+        ours = automix.cutmix(x, y, even_sides=True, **options)
+        torch.testing.assert_close(ours.x, oracle.transform(x, params))
+        torch.testing.assert_close(ours.target.soft(5), oracle.transform(y, params))
+        odd += not torch.equal(ours.x, automix.cutmix(x, y, **options).x)
+    assert odd > 5
+
+
+@pytest.mark.parametrize("name", ["cutmix", "saliencymix"])
+def test_a_batch_is_mixed_with_probability_prob(name: str) -> None:
+    x, y = batch(4, 12, 12)
+    mixed = [run(name, x, y, step, prob=0.5) for step in range(200)]
+    clean = sum(torch.equal(each.x, x) and bool((each.target.lam == 1).all()) for each in mixed)
+    full = sum(torch.equal(run(name, x, y, step).x, x) for step in range(200))  # boxes without a pixel
+    assert scipy.stats.binomtest(clean - full // 2, 200, 0.5).pvalue > 0.01
+    assert torch.equal(run(name, x, y, prob=0.0, lam=0.3).x, run(name, x, y, lam=0.3).x)  # a given lam is used
+    each = run(name, *batch(300, 12, 12), prob=0.5, per_sample=True).target.lam
+    assert 100 < (each == 1).sum() < 220
+    with pytest.raises(ValueError, match=r"prob must be in \[0, 1\]"):
+        run(name, x, y, prob=1.5)
 
 
 def test_cutmix_centers_cover_every_pixel_evenly() -> None:

@@ -21,6 +21,10 @@ def test_the_schedule() -> None:
     assert momentum_at(90, 1.0, 0.5) == pytest.approx(0.91)
     assert momentum_at(10**9, 0.25, 0.9) == pytest.approx(1 - 0.1 * (1 + math.cos(math.pi / 4)) / 2)
     assert momentum_at(5000, 0.7, 0.0) == 0.0
+    assert momentum_at(0, 0.0, 0.999, warmup=False) == pytest.approx(0.999)
+    assert momentum_at(0, 0.1, 0.999, hold=0.1, warmup=False) == pytest.approx(0.999)
+    assert momentum_at(0, 0.55, 0.999, hold=0.1, warmup=False) == pytest.approx(0.9995)
+    assert momentum_at(0, 1.0, 0.999, hold=0.1, warmup=False) == pytest.approx(1.0)
 
 
 def test_teacher_after_n_updates_is_the_closed_form() -> None:

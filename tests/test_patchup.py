@@ -58,7 +58,7 @@ def test_label_and_map_follow_the_share_left_alone(kind: str) -> None:
     x, y = torch.randn(4, 3, 8, 8), torch.arange(4)
     index, noise = torch.tensor([1, 2, 3, 0]), torch.rand(3, 8, 8)
     mixed = patchup(x, y, kind=kind, block=3, index=index, noise=noise, generator=step_generator(0, 0))
-    blocks = block_mask(noise, torch.tensor(0.5), 3)
+    blocks = block_mask(noise, torch.tensor(0.75 if kind == "soft" else 0.5), 3)
     lam = torch._sample_dirichlet(torch.tensor([2.0, 2.0]), step_generator(0, 0))[0]
     alone = 1 - blocks.float().mean()
     assert 0.2 < alone < 0.9
@@ -75,7 +75,7 @@ def test_the_authors_two_losses_are_one(kind: str) -> None:
     index, noise, lam = torch.tensor([1, 2, 3, 0]), torch.rand(3, 8, 8), torch.tensor(0.3)
     logits, rows = torch.randn(4, 4), torch.eye(4)
     mixed = patchup(x, y, kind=kind, block=3, index=index, noise=noise, lam=lam if kind == "soft" else None)
-    alone = 1 - block_mask(noise, torch.tensor(0.5), 3).float().mean()
+    alone = 1 - block_mask(noise, torch.tensor(0.75 if kind == "soft" else 0.5), 3).float().mean()
     inside = lam * rows + (1 - lam) * rows[index] if kind == "soft" else rows[index]
     theirs = alone * F.cross_entropy(logits, rows) + (1 - alone) * F.cross_entropy(logits, inside)
     torch.testing.assert_close(mixed.target.cross_entropy(logits), theirs)
@@ -139,7 +139,23 @@ def test_mixes_maps_of_every_layout(name: str) -> None:
 
 def test_layers_by_default() -> None:
     resnet = timm.create_model("resnet10t", num_classes=5)
-    assert create_task(resnet).layers == [None, "layer1", "layer2"]
+    assert create_task(resnet).layers == [None, "act1", "layer1"]
+    assert create_task(timm.create_model("efficientnet_lite0", num_classes=5)).layers == [None, "bn1", "blocks.1"]
+    wide = automix.create_model("wrn_10_1", num_classes=5, image_size=32)
+    assert create_task(wide).layers == [None, "stem", "group1"]
+
+
+@pytest.mark.parametrize(("kind", "gamma", "prob"), [("soft", 0.75, 1.0), ("hard", 0.5, 0.7)])
+def test_the_authors_settings_are_the_defaults(kind: str, gamma: float, prob: float) -> None:
+    x, y = batch(4, 16, 16)
+    noise = torch.rand(3, 16, 16, generator=step_generator(0, 0))
+    index = torch.tensor([1, 2, 3, 0])
+    options: dict[str, Any] = {"kind": kind, "index": index, "noise": noise, "block": 3}
+    ours = patchup(x, y, **options, generator=step_generator(0, 1))
+    assert torch.equal(ours.mask, patchup(x, y, gamma=gamma, **options, generator=step_generator(0, 1)).mask)
+    share = (ours.mask < 1).float().mean()  # covered by blocks, some of which overlap
+    assert 0.5 * gamma < share < 1.1 * gamma
+    assert create_task(HandWritten(), layers=("stem",), kind=kind).prob == prob
 
 
 def test_at_the_input_it_is_cutmix() -> None:
@@ -165,12 +181,12 @@ def test_loss_by_hand() -> None:
 
 def test_a_share_of_the_batches_stays_clean() -> None:
     x, y = batch(2, 8, 8)
-    task = create_task(HandWritten(norm=group_norm), layers=("stem",), block=3)
+    task = create_task(HandWritten(norm=group_norm), layers=("stem",), block=3, kind="hard")
     clean = 0
     for _ in range(300):
         lam = task(x, y).metrics["lam"]
         clean += int(lam == 1)
-        task.update(0.0)
+        task.update(0.5)
     assert scipy.stats.binomtest(clean, 300, 0.3).pvalue > 0.01
 
 
@@ -183,7 +199,7 @@ VIT = {"img_size": 32, "patch_size": 8, "depth": 4}
         (lambda: create_task(HandWritten()), "HandWritten does not describe its stages; pass layers="),
         (
             lambda: create_task(timm.create_model("vit_tiny_patch16_224", num_classes=5, **VIT)),
-            r"layer 'blocks.0' must return maps \(N, C, h, w\), got \(N, 17, 192\)",
+            r"layer 'patch_embed' must return maps \(N, C, h, w\), got \(N, 16, 192\)",
         ),
         (lambda: create_task(HandWritten(), layers=("head",)), r"layer 'head' must return .*got \(N, 5\)"),
         (lambda: create_task(HandWritten(), layers=("stem",), kind="firm"), "kind.*soft, hard"),

@@ -1,19 +1,24 @@
 """PixMix: its mixings by hand, the rounds against a loop over images, the draws, and the fractals."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import scipy.stats
 import torch
-from conftest import batch
+from conftest import HandWritten, batch
+from PIL import Image, ImageOps
 from torch import Tensor
 
 import automix
 from automix.core.draws import step_generator
 from automix.data import draw_shapes
 from automix.methods._shared import fractals as fractals_file
+from automix.methods._shared import pictures as pictures_file
 from automix.methods._shared.fractals import fractals
+from automix.methods._shared.pictures import folder_pictures
 from automix.methods._shared.pixels import NOTHING, TRANSLATE_X, Operations, augment
 from automix.methods.pixmix import PixMixDraws, _draw, add, multiply, pixmix
 
@@ -229,3 +234,41 @@ def test_the_chaos_game_draws_the_sierpinski_triangle(monkeypatch: pytest.Monkey
     left, right = tone[:, :, :, :8], tone[:, :, :, 8:]
     assert left.max() <= 0.5  # came by a map of tone 0
     assert right[visits[:, :, :, 8:] > 0].min() >= 0.5
+
+
+def test_pictures_of_a_folder(tmp_path: Path) -> None:
+    """Read, enlarged and cut as by Pillow; the same numbers drawn then give the same images as with a tensor."""
+    (tmp_path / "more").mkdir()
+    generator = np.random.default_rng(0)
+    for name, size in (("a.png", (50, 40)), ("more/b.png", (36, 36)), ("more/c.PNG", (20, 30))):
+        Image.fromarray(generator.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / name)
+    (tmp_path / "note.txt").write_text("no picture")
+    paths = [tmp_path / name for name in ("a.png", "more/b.png", "more/c.PNG")]
+    fitted = [np.array(ImageOps.fit(Image.open(path), (36, 36))) for path in paths]
+    pictures = torch.from_numpy(np.stack(fitted)).permute(0, 3, 1, 2)
+    assert torch.equal(folder_pictures(str(tmp_path), 36, 36, 3), pictures)
+    x, y = pixel_batch()
+    ours = pixmix(x, y, pictures=tmp_path, generator=step_generator(0, 0), **PLAIN)
+    theirs = pixmix(x, y, pictures=pictures / 255, generator=step_generator(0, 0), **PLAIN)
+    torch.testing.assert_close(ours.x, theirs.x)
+    plain = pixmix(x, y, generator=step_generator(0, 0), **PLAIN)
+    assert not torch.equal(ours.x, plain.x)
+    automix.create_task("pixmix", HandWritten(), pictures=str(tmp_path))(*batch(4, 32, 32)).loss.backward()
+
+
+def test_wrong_folders_of_pictures(tmp_path: Path) -> None:
+    x, y = pixel_batch()
+    with pytest.raises(ValueError, match=r"pictures: no image .*folder"):
+        pixmix(x, y, pictures=tmp_path)
+    with pytest.raises(ValueError, match=r"pictures must be a tensor or a folder.*none"):
+        pixmix(x, y, pictures="none")
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"pictures: .*broken.png cannot be read"):
+        pixmix(x, y, pictures=str(tmp_path))
+
+
+def test_a_large_folder_is_read_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in range(6):
+        Image.new("L", (8, 8), value).save(tmp_path / f"{value}.png")
+    monkeypatch.setattr(pictures_file, "MOST_BYTES", 3 * 81)
+    assert folder_pictures(str(tmp_path), 9, 9, 1)[:, 0, 4, 4].tolist() == [0, 2, 4]

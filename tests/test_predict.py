@@ -15,6 +15,7 @@ from timm.data import create_transform
 from torch import nn
 
 import automix
+from automix.cli import main as cli
 from automix.data import ImageSet, draw_shapes
 from automix.data.image_files import ImageFiles
 from automix.data.shapes import CLASSES
@@ -267,3 +268,17 @@ def test_predict_loads_the_classifier_of_a_file(tmp_path: Path) -> None:
     assert list(predict(str(tmp_path / "x.safetensors"), [str(path)], top=2)) == expected
     with pytest.raises(ValueError, match="no-such-run"):
         predict(tmp_path / "no-such-run", path)
+
+
+def test_the_command_fails_if_an_image_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, card = automix.create_model("resnet18", num_classes=5, image_size=32), card_for(5)
+    save_classifier(tmp_path / "x.safetensors", model, card)
+    good, missing = write(tmp_path / "good.png", noise(32, 32)), tmp_path / "missing.png"
+    line = ["predict", str(tmp_path / "x.safetensors"), str(good)]
+    assert cli.run(line) == 0
+    capsys.readouterr()
+    assert cli.run([*line, str(missing)]) == 2
+    out, error = capsys.readouterr()
+    assert "class " in out  # the others are still classified
+    assert "missing.png: No such file" in error
+    assert "1 of 2 images could not be read" in error

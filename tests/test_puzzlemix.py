@@ -223,7 +223,7 @@ def test_transport_shows_more_saliency() -> None:
     x, y = batch(20, 32, 32)
     index = torch.arange(20).roll(1)
     saliency = blobs(20, sharpness=8)
-    options: dict[str, Any] = {"saliency": saliency, "lam": 0.5, "index": index, "grid": 16}
+    options: dict[str, Any] = {"saliency": saliency, "lam": 0.5, "index": index, "grid": 16, "levels": 2}
     x[:, 0] = saliency  # so that a channel of the mixed images shows the saliency that is kept
     moved, plain = automix.puzzlemix(x, y, **options), automix.puzzlemix(x, y, transport=False, **options)
     assert torch.equal(moved.mask, plain.mask)

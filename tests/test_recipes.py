@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ import docstring_parser
 import pytest
 import timm
 import timm.data.auto_augment
+import torch
 
 import automix
 from automix.core.errors import AutomixError
 from automix.data import DATASETS
 from automix.data.augmentation import POLICIES
+from automix.methods.automix import AutoMixSettings
 from automix.runs.recipes import RECIPES, Recipe, alphas, find_recipe
+from automix.training.build import build_schedule
 
 every_recipe = pytest.mark.parametrize("name", RECIPES)
 with_paper = pytest.mark.skipif(
@@ -402,3 +405,43 @@ def test_a_setting_can_be_changed_and_stays_checked() -> None:
 def test_unknown_recipe() -> None:
     with pytest.raises(ValueError, match=r"^unknown recipe 'rsb-a1'; did you mean 'rsb-a\d'\? Available: quick, "):
         find_recipe("rsb-a1")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "model", "data", "options"),
+    [
+        ("cifar", "resnet18", "cifar100", {"lam_embedding": False}),
+        ("cifar", "wrn_28_8", "cifar100", {"lam_embedding": False, "layer": 2}),
+        ("tiny", "resnet18", "tiny-imagenet", {"lam_embedding": False, "block_lr": 0.5, "block_lr_floor": 0.005}),
+        ("pytorch100", "resnet50", "imagenet", {"block_lr_floor": 0.01}),
+        ("deit", "deit_small_patch16_224", "imagenet", {"block_lr_floor": 0.1, "layer": 2}),
+        ("fine-grained", "resnet18", "cub200", {"block_lr": 10.0, "block_lr_floor": 0.5, "distinct_pairs": True}),
+        ("quick", "resnet18", "shapes", {}),
+    ],
+)
+def test_the_authors_values_come_with_the_preset_reference(
+    recipe: str, model: str, data: str, options: dict[str, Any]
+) -> None:
+    settings = replace(find_recipe(recipe), preset="reference")
+    assert settings.options_for("automix", model, data) == {"alpha": 2.0, "preset": "reference", **options}
+    AutoMixSettings.from_preset("reference", **{name: value for name, value in options.items() if name != "layer"})
+    assert "layer" not in find_recipe(recipe).options_for("automix", model, data)
+
+
+def test_every_parameter_group_ends_at_its_own_floor() -> None:
+    """CUB-200 in the authors' configuration: the student from 0.001 to 0, the Mix Block from 0.01 to 5e-4."""
+    weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
+    groups = [
+        {"params": weights[:1], "lr": 1e-3},
+        {"params": weights[1:2], "lr": 1e-2, "lr_floor": 5e-4},
+        {"params": weights[2:], "lr": 1e-5},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=1e-3)
+    schedule = build_schedule(replace(find_recipe("fine-grained"), epochs=10, lr_floor=1e-4), optimizer, 10)
+    seen = []
+    for step in (0, 50, 100):
+        schedule.step_update(step)
+        seen.append([group["lr"] for group in optimizer.param_groups])
+    assert seen[0] == pytest.approx([1e-3, 1e-2, 1e-5])
+    assert seen[1] == pytest.approx([5.5e-4, 5.25e-3, 1e-5])
+    assert seen[2] == pytest.approx([1e-4, 5e-4, 1e-5])  # a rate below the floor stays

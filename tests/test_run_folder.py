@@ -219,6 +219,16 @@ def test_a_file_is_no_run_folder(photos: Path, tmp_path: Path) -> None:
         train(configure(photos, tmp_path / "run", "mixup"))
 
 
+@pytest.mark.parametrize(("target", "message"), [("run", "a loop of links"), ("nowhere", "a link to nothing")])
+def test_a_link_that_leads_nowhere_is_no_run_folder(target: str, message: str, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").symlink_to(target)
+    with pytest.raises(AutomixError, match=f"{tmp_path}/run: {message}; give --out a folder"):
+        train(configure(photos, tmp_path / "run", "mixup"))
+    if target == "run":
+        with pytest.raises(AutomixError, match=f"{tmp_path}/run/inside: a loop of links"):
+            train(configure(photos, tmp_path / "run" / "inside", "mixup"))
+
+
 # --- what the settings say
 
 

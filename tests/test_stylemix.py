@@ -229,3 +229,22 @@ def test_the_task_uses_its_networks_and_options() -> None:
     assert torch.equal(task.mix(x, y).x, wanted.x)
     task(x, y).loss.backward()
     assert all(parameter.grad is None for name in ("encoder", "decoder") for parameter in networks[name].parameters())
+
+
+def test_stylecutmix_by_hand() -> None:
+    """Encoder and decoder that change nothing: AdaIN of the pixels themselves, in a box worked out by CutMix."""
+    x, y = torch.rand(3, 3, 16, 16, generator=step_generator(0, 0)), torch.arange(3)
+    index, options = torch.tensor([1, 2, 0]), {**SAME, **PLAIN}
+    mixed = automix.stylemix(
+        x, y, cut=True, lam=0.6, style_lam=0.3, index=index, generator=step_generator(0, 1), **options
+    )
+    box = mixed.mask
+    assert set(box.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(box[0], box[2])  # one box for the batch
+    own, foreign = adain(x, x[index]), adain(x[index], x)
+    expected = box * (0.3 * x + 0.7 * own) + (1 - box) * (0.7 * x[index] + 0.3 * foreign)
+    torch.testing.assert_close(mixed.x, expected.clamp(0, 1))
+    torch.testing.assert_close(mixed.target.lam, 0.7 * box[0].mean() + 0.3 * torch.tensor(0.3))
+    each = automix.stylemix(x, y, cut=True, per_sample=True, index=index, generator=step_generator(0, 2), **options)
+    assert each.target.lam.shape == (3,)
+    assert len(each.mask.mean(dim=(1, 2, 3)).unique()) > 1

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import automix
 from automix.core.draws import step_generator
+from automix.methods import supermix as supermix_module
 from automix.methods.supermix import _blur, _sees_all, draw_weights, find_masks
 
 
@@ -37,9 +38,10 @@ def colored() -> tuple[Tensor, Tensor]:
 INDEX = torch.tensor([1, 0, 3, 2])
 
 
-def test_each_image_is_shown_where_the_network_looks_for_it() -> None:
+@pytest.mark.parametrize("fast", [True, False])
+def test_each_image_is_shown_where_the_network_looks_for_it(fast: bool) -> None:
     x, y = colored()
-    mixed = automix.supermix(x, y, model=Detector(), lam=0.5, index=INDEX)
+    mixed = automix.supermix(x, y, model=Detector(), lam=0.5, index=INDEX, fast=fast)
     left, right = mixed.mask[..., :6].mean(dim=(1, 2, 3)), mixed.mask[..., 10:].mean(dim=(1, 2, 3))
     assert bool((left[[0, 2]] > 0.8).all())
     assert bool((right[[0, 2]] < 0.2).all())
@@ -74,13 +76,19 @@ def test_one_step_is_the_newton_step_of_the_smoothed_gradient() -> None:
 
     images = torch.tensor([3.0, -1.0]).reshape(1, 2, 1, 1, 1)
     weights, classes = torch.tensor([[0.25, 0.75]]), torch.tensor([[0, 1]])
-    masks = find_masks(model, images, weights, classes, 2, steps=1, sigma=0.0, sparsity=0.0)
+    masks = find_masks(model, images, weights, classes, 2, steps=1, sigma=0.0, sparsity=0.0, fast=True)
     # s = 1/2: the pixel is z = 1, p = sigmoid(1); dKL/dz = p - w; dz/ds = 4; ds/dm_1 = s (1 - s) = 1/4 = -ds/dm_2
     p = torch.tensor(1.0).sigmoid()
     loss = 0.25 * (0.25 / p).log() + 0.75 * (0.75 / (1 - p)).log()
     gradient = (p - 0.25) * 4 / 4
     step = loss / (2 * gradient**2) * gradient
     torch.testing.assert_close(masks[0, :, 0, 0], torch.stack([(-2 * step).sigmoid(), (2 * step).sigmoid()]))
+    # with a_k = sigmoid(m_k) and s = a_1 / (a_1 + a_2): ds/dm_1 = s (1 - s) (1 - a_1) = 1/8 = -ds/dm_2
+    masks = find_masks(model, images, weights, classes, 2, steps=1, sigma=0.0, sparsity=0.0)
+    gradient = gradient / 2
+    step = loss / (2 * gradient**2) * gradient
+    share = (-step).sigmoid() / ((-step).sigmoid() + step.sigmoid())
+    torch.testing.assert_close(masks[0, :, 0, 0], torch.stack([share, 1 - share]))
 
 
 def test_more_steps_see_more_and_samples_that_are_seen_stay() -> None:
@@ -92,19 +100,61 @@ def test_more_steps_see_more_and_samples_that_are_seen_stay() -> None:
         calls.append(images.detach().clone())
         return network.eval()(images)
 
-    automix.supermix(x, y, model=watched, lam=0.5, index=INDEX, steps=4)
-    assert len(calls) == 5  # the images, and each step
-    for before, after in itertools.pairwise(calls[2:]):
-        seen = _sees_all(network(before), torch.stack([y, y[INDEX]], dim=1))
-        assert torch.equal(before[seen], after[seen])
+    mixed = automix.supermix(x, y, model=watched, lam=0.5, index=INDEX, steps=4, fast=True)
+    classes = torch.stack([y, y[INDEX]], dim=1)
+    assert len(calls) <= 5  # the images, and each step
+    assert len(calls[1]) == len(calls[2]) == 4  # every sample makes a step
     assert not torch.equal(calls[1], calls[2])
+    left = torch.arange(4)
+    for now, after in itertools.pairwise([*calls[2:], None]):
+        seen = _sees_all(network(now), classes[left])
+        torch.testing.assert_close(mixed.x[left[seen]], now[seen])  # finished: as it stays
+        left = left[~seen]
+        assert after is None or len(after) == len(left)
+
+
+def test_the_default_goes_on_until_all_classes_are_seen() -> None:
+    x, y = colored()
+    network, sizes = Detector(scale=3.0).eval(), []
+
+    def watched(images: Tensor) -> Tensor:
+        sizes.append(len(images))
+        return network(images)
+
+    mixed = automix.supermix(x, y, model=watched, lam=0.5, index=INDEX)
+    assert len(sizes) - 1 <= 50
+    assert sizes[1:] == sorted(sizes[1:], reverse=True)
+    assert bool(_sees_all(network(mixed.x), torch.stack([y, y[INDEX]], dim=1)).all())
+    quick = automix.supermix(x, y, model=network, lam=0.5, index=INDEX, fast=True)
+    assert not torch.equal(quick.mask, mixed.mask)
+
+
+def test_lam_is_drawn_for_each_sample() -> None:
+    x = torch.zeros(5, 1, 1, 1)
+    own = draw_weights(x, 3.0, 2, None, True, step_generator(0, 0))
+    targets: list[Tensor] = []
+
+    def model(images: Tensor) -> Tensor:
+        return images.mean(dim=(1, 2, 3)).unsqueeze(1).expand(-1, 3)
+
+    def record(*args: Any, **kwargs: Any) -> Tensor:
+        targets.append(args[2])
+        return find_masks(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supermix_module, "find_masks", record)
+        for fast in (False, True):
+            options: dict[str, Any] = {"generator": step_generator(0, 0), "steps": 1, "fast": fast}
+            automix.supermix(x, torch.zeros(5).long(), model=model, **options)
+    torch.testing.assert_close(targets[0], own)
+    assert len(targets[1].unique(dim=0)) == 1
 
 
 def test_lam_pulls_and_sparsity_makes_masks_choose() -> None:
     x, y = colored()
 
     def mixed(lam: float, sparsity: float) -> Tensor:
-        return automix.supermix(x, y, model=Detector(), index=INDEX, lam=lam, sparsity=sparsity).mask
+        return automix.supermix(x, y, model=Detector(), index=INDEX, lam=lam, sparsity=sparsity, fast=True).mask
 
     low, middle, high = (float(mixed(lam, sparsity=1.0).mean()) for lam in (0.1, 0.5, 0.9))
     assert low + 0.01 < middle < high - 0.01

@@ -50,3 +50,29 @@ def test_two_processes_match_one(method: str, photos: Path, tmp_path: Path) -> N
     assert one.keys() == two.keys()
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5)
+
+
+def test_processes_is_torchrun_without_its_command_line(photos: Path, tmp_path: Path) -> None:
+    """The same run once under torchrun and once with --processes, then continued by --resume auto."""
+    words = ["-m", "automix", "train", str(photos), "--method", "mixup", *LINE.split(), *NETWORK.split()]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run([*torchrun, *words, "--out", str(tmp_path / "torchrun")])
+    own = [sys.executable, *words, "--out", str(tmp_path / "own"), "--processes", "2", "--resume", "auto"]
+    text = run(own)
+    assert text.count("epoch   2/2") == 1
+    assert "2 processes" in text
+    one, two = (load_file(tmp_path / name / "checkpoint.safetensors") for name in ("torchrun", "own"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert "resumed after step" in run(own)  # finished: the same command ends at once
+
+
+def test_errors_of_processes_are_one_line(photos: Path, tmp_path: Path) -> None:
+    words = ["-m", "automix", "train", str(photos), "--out", str(tmp_path / "run"), *LINE.split(), *NETWORK.split()]
+    with RunFolder(tmp_path / "run").lock():
+        done = subprocess.run(
+            [sys.executable, *words, "--processes", "2"], capture_output=True, text=True, check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    assert done.returncode == 2
+    refusal = "another process is training in this folder; use another --out"
+    assert done.stderr.strip() == f"automix: {tmp_path}/run: {refusal}"

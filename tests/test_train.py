@@ -312,7 +312,7 @@ def test_every_recipe_trains(recipe: str, photos: Path, tmp_path: Path) -> None:
 
 
 def test_predict_export_and_mix_use_what_was_trained(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configure(photos, tmp_path / "run", epochs=1)
     train(config)
@@ -329,6 +329,12 @@ def test_predict_export_and_mix_use_what_was_trained(
         assert cli.run(["mix", *map(str, sources), "--out", str(picture), "--lams", "0.3"]) == 0
         assert "lam 0.3" in capsys.readouterr().out
         picture.unlink()
+    monkeypatch.chdir(tmp_path)
+    for sources, path in (([config.folder], config.folder / "pictures"), ([photos / "test"], Path("runs"))):
+        assert cli.run(["mix", *map(str, sources)]) == 0
+        assert capsys.readouterr().out.startswith(f"{path / 'mixed.png'}: ")
+        assert (path / "mixed.png").is_file()
+    assert not Path("mixed.png").exists()
 
 
 def test_weights_to_start_from(photos: Path, tmp_path: Path) -> None:
@@ -355,7 +361,11 @@ def test_what_a_person_sees(photos: Path, tmp_path: Path) -> None:
         train(configure(photos, tmp_path / name), display=Bar(console) if terminal else Lines(console))
         text = file.getvalue()
         assert "automix on " in text
-        assert re.search(r"epoch +3/3  loss \d+\.\d{3}  student \S+ %  teacher \S+ %  \d+ images/s  0:00:00 left", text)
+        line = r"epoch +3/3  mixed loss \d+\.\d{3}  student \S+ %  teacher \S+ %  \d+ images/s  0:00:00 left"
+        assert re.search(line, text)
+        assert re.search(r"epoch +1/3  mixed loss", text)
+        assert text.count("mixing ends after step") == 1
+        assert f"automix predict {tmp_path / name} photo.jpg" in text
         assert "teacher, last" in text
         assert ("\x1b[?25l" in text) == terminal  # the cursor is hidden
         assert text.count("\x1b[?25h") == text.count("\x1b[?25l")  # and shown again

@@ -7,11 +7,12 @@ import pytest
 import timm
 import torch
 from conftest import HandWritten, batch
+from timm.models.swin_transformer import window_reverse
 from torch import Tensor, nn
 
 import automix
 from automix.core.draws import step_generator
-from automix.methods.transmix import attended, transmix, watch_class_token
+from automix.methods.transmix import attended, transmix, watch_attention, watch_class_token
 from automix.tasks.task import Task
 
 
@@ -96,7 +97,7 @@ def test_even_attention_leaves_the_area() -> None:
 def test_the_loss_by_hand() -> None:
     model = vit()
     x, y = batch(4, 32, 32)
-    out = automix.create_task("transmix", model)(x, y)
+    out = automix.create_task("transmix", model, switch=1.0)(x, y)
     cut = automix.cutmix(x, y, generator=step_generator(0, 0))
     grid = by_the_book(model, cut.x).unflatten(1, (4, 4))
     inside = cut.mask[:, 0, ::8, ::8]  # the first pixel of each patch
@@ -112,7 +113,7 @@ def test_one_pass_a_step_and_no_gradient_through_the_label() -> None:
     passes: list[int] = []
     model.register_forward_pre_hook(lambda module, inputs: passes.append(len(inputs[0])))
     x, y = batch(4, 32, 32)
-    out = automix.create_task("transmix", model)(x, y)
+    out = automix.create_task("transmix", model, switch=1.0)(x, y)
     assert passes == [4]
     out.loss.backward()
     gradient = model.blocks[-1].attn.qkv.weight.grad.clone()
@@ -150,6 +151,76 @@ def test_bf16_autocast() -> None:
     )
 
 
+def swin(**options: Any) -> Any:
+    torch.manual_seed(3)
+    settings = {"depths": (2, 2), "embed_dim": 12, "num_heads": (2, 3), "patch_size": 4, "drop_path_rate": 0, **options}
+    model = timm.create_model("swin_tiny_patch4_window7_224", num_classes=5, **settings)
+    with torch.no_grad():
+        for block in model.layers[-1].blocks:
+            block.attn.qkv.weight.mul_(30)
+            block.attn.relative_position_bias_table.normal_()
+    return model
+
+
+def windows_by_the_book(model: Any, x: Tensor) -> Tensor:
+    """What each patch gets of the matrices that timm's unfused attention multiplies the values with, by timm's code."""
+    block, seen, sizes = model.layers[-1].blocks[-1], [], []
+    block.attn.fused_attn = False
+    handles = [
+        block.attn.attn_drop.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0])),
+        block.register_forward_pre_hook(lambda module, inputs: sizes.append(inputs[0].shape[1:3])),
+    ]
+    model(x)
+    for handle in handles:
+        handle.remove()
+    block.attn.fused_attn = True
+    (height, width), (rows, columns) = sizes[0], block.window_size
+    gets = seen[0].detach().mean(dim=(1, 2)).view(-1, rows, columns, 1)
+    padded = (-(-height // rows) * rows, -(-width // columns) * columns)
+    maps = window_reverse(gets, block.window_size, *padded)[:, :height, :width, 0]
+    return torch.roll(maps, block.shift_size, dims=(1, 2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"img_size": 32, "window_size": 4},  # one window is the map
+        {"img_size": 64, "window_size": 4},  # four windows, shifted
+        {"img_size": 48, "window_size": 4},  # padded
+    ],
+    ids=str,
+)
+def test_swins_attention_is_timms(options: dict[str, Any]) -> None:
+    model = swin(**options)
+    x, y = batch(4, options["img_size"], options["img_size"])
+    model.eval()
+    with watch_attention(model, x) as attentions:
+        model(x)
+    expected = windows_by_the_book(model, x)
+    assert expected.std() > 0.01
+    torch.testing.assert_close(attentions[0], expected)
+    out = automix.create_task("transmix", model, switch=1.0)(x, y)
+    out.loss.backward()
+    cut = automix.cutmix(x, y, generator=step_generator(0, 0))
+    lam = attended(cut, windows_by_the_book(model, cut.x)).target.lam
+    torch.testing.assert_close(out.metrics["lam"], lam.mean())
+
+
+def test_a_fifth_of_the_batches_is_mixup() -> None:
+    task = automix.create_task("transmix", vit(depth=1), mixup_alpha=0.3)
+    x, y = batch(2, 32, 32)
+    kinds, passes = [], []
+    task.student.register_forward_pre_hook(lambda module, inputs: passes.append(inputs[0]))
+    for step in range(100):
+        task(x, y)
+        generator = step_generator(0, step)
+        kinds.append(bool(torch.rand((), generator=generator) >= 0.8))
+        mix, alpha = (automix.mixup, 0.3) if kinds[-1] else (automix.cutmix, 1.0)
+        assert torch.equal(passes[-1], mix(x, y, alpha, generator=generator).x)
+        task.update(0.0)
+    assert 8 < sum(kinds) < 33
+
+
 def other(name: str, **options: Any) -> Callable[[], Task]:
     return lambda: automix.create_task("transmix", timm.create_model(name, num_classes=5, **options))
 
@@ -165,10 +236,8 @@ SMALL = {"img_size": 32, "patch_size": 8, "depth": 2}
             ".*class token.*got HandWritten",
         ),
         (other("resnet10t"), ".*class token.*got ResNet"),
-        (
-            other("swin_tiny_patch4_window7_224", img_size=64, window_size=2),
-            ".*class token.*got SwinTransformer",
-        ),
+        (lambda: automix.create_task("transmix", vit(), switch=2.0), r"switch must be in \[0, 1\], got 2"),
+        (lambda: automix.create_task("transmix", vit(), mixup_alpha=0.0), "mixup_alpha must be .*0"),
         (
             other("vit_tiny_patch16_224", global_pool="avg", **SMALL),
             ".*class token.*got VisionTransformer",

@@ -1,6 +1,7 @@
 """Write what the docs take from the source: `python docs/assets/generate.py`.
 
-The picture of the rooms, the table of rooms in docs/architecture.md and the table of methods in docs/methods/README.md.
+The picture of the rooms, the paper's diagrams, the table of rooms in docs/architecture.md and the table of methods in
+docs/methods/README.md.
 A test fails while one of them differs from the source.
 """
 
@@ -8,6 +9,7 @@ import ast
 import re
 from pathlib import Path
 
+from diagrams import DIAGRAMS
 from house import ROOT, SOURCE, picture, table
 
 DOCS = ROOT / "docs"
@@ -45,6 +47,7 @@ def generated() -> dict[Path, str]:
     architecture, methods = DOCS / "architecture.md", DOCS / "methods" / "README.md"
     return {
         DOCS / "pictures" / "house.svg": picture(),
+        **{DOCS / "pictures" / f"{name}.svg": draw() for name, draw in DIAGRAMS.items()},
         architecture: between(architecture.read_text(encoding="utf-8"), "rooms", table()),
         methods: between(methods.read_text(encoding="utf-8"), "methods", methods_table()),
     }

@@ -27,7 +27,8 @@ MOVED = {"../examples/automix_tour.ipynb": "examples/automix_tour.ipynb", "../CO
 
 def on_config(config: Any) -> Any:
     """Add a page for every method to the navigation, AutoMix first."""
-    (section,) = [item["Methods"] for item in config.nav if "Methods" in item]
+    (reference,) = [shelf["Reference"] for shelf in config.nav if "Reference" in shelf]
+    (section,) = [item["Methods"] for item in reference if isinstance(item, dict) and "Methods" in item]
     pages = [f"methods/{name}.md" for name in sorted(methods(), key=lambda name: (name != "automix", name))]
     section += [page for page in pages if (ROOT / "docs" / page).exists()]
     return config

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from automix.core.target import MixedTarget as MixedTarget
     from automix.deploy.prediction import predict as predict
     from automix.evaluation.suite import evaluate as evaluate
+    from automix.integrations.sklearn import Classifier as Classifier
     from automix.methods import create_task as create_task
     from automix.methods import methods as methods
     from automix.methods.automix import AutoMix as AutoMix
@@ -49,6 +50,7 @@ _NAMES = {
     "AutoMixSettings": "automix.methods.automix",
     "AutomixError": "automix.core.errors",
     "BinaryCrossEntropy": "automix.core.criteria",
+    "Classifier": "automix.integrations.sklearn",
     "CrossEntropy": "automix.core.criteria",
     "Decoupled": "automix.core.criteria",
     "MixBlock": "automix.methods.automix",
@@ -79,6 +81,7 @@ __all__ = [
     "AutoMixSettings",
     "AutomixError",
     "BinaryCrossEntropy",
+    "Classifier",
     "CrossEntropy",
     "CutMix",
     "Decoupled",

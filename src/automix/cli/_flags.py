@@ -1,9 +1,9 @@
 """Flags of the command line: those of a configuration's fields, and the types that several commands share."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
 
 import docstring_parser
@@ -23,12 +23,22 @@ Several = Parameter(consume_multiple=True, show_default=lambda values: " ".join(
 """For a flag that takes all the words behind it: ``--on attacks mixed``."""
 Which = Literal["last", "best"]
 
+WHAT, HOW, TIME, PLACE = "What to train", "How to train", "Time and steps", "Where"
+MORE_OF_RUN, MORE_OF_RECIPE = "More settings of the run", "More settings of the recipe"
+"""Titles of panels that only ``--help-all`` shows."""
+
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 """A flag without a value and without a ``--no-`` form."""
 
 
 def flags_of(
-    config: type, recipe: type, defaults: object, *, leave_out: Sequence[str], leading: Sequence[str] = ()
+    config: type,
+    recipe: type,
+    defaults: object,
+    *,
+    leave_out: Sequence[str],
+    panels: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    notes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
     """Make the type of all settings of a run as flags, for a parameter of a cyclopts command.
 
@@ -37,22 +47,35 @@ def flags_of(
         recipe: The dataclass of the settings that a recipe decides.
         defaults: The recipe whose values the help shows.
         leave_out: Fields of `config` that are no flags.
-        leading: Fields of either that the help lists first.
+        panels: Fields of either that the short help has, by the title of their panel; all fields if not given.
+        notes: Texts behind the defaults of some fields.
 
     Returns:
         A dictionary type; at run time it holds the flags that were given, and no others.
     """
-    name = getattr(config, "recipe", "")
-    own = Group.create_ordered("What to train")
-    how = Group.create_ordered(f"How to train (defaults of recipe {name})")
-    flags = {**_flags(config, config, own), **_flags(recipe, defaults, how)}
-    with_note = {**flags, **_flags(recipe, defaults, own, f" with recipe {name}")}
-    first = {name: with_note[name] for name in leading}
-    others = {name: flag for name, flag in flags.items() if name not in (*leading, *leave_out)}
-    return TypedDict("Flags", {**first, **others}, total=False)  # type: ignore[operator]
+    title_of = {name: title for title, names in panels.items() for name in names}
+    of_run, of_recipe = (MORE_OF_RUN, MORE_OF_RECIPE) if panels else (WHAT, HOW)
+    flags = {
+        **_flags(config, config, lambda field: title_of.get(field, of_run), notes),
+        **_flags(recipe, defaults, lambda field: title_of.get(field, of_recipe), notes),
+    }
+    ordered = {name: flags[name] for name in title_of} | flags
+    return TypedDict("Flags", {name: flag for name, flag in ordered.items() if name not in leave_out}, total=False)  # type: ignore[operator]
 
 
-def _flags(cls: type, defaults: object, group: Group, note: str = "") -> dict[str, Any]:
+def panel(title: str) -> Group:
+    """Make a panel of the help of a training command.
+
+    Args:
+        title: What stands above it.
+
+    Returns:
+        The group; flags with the same title are in one.
+    """
+    return Group(title, sort_key=(WHAT, HOW, TIME, PLACE, MORE_OF_RUN, MORE_OF_RECIPE).index(title))
+
+
+def _flags(cls: type, defaults: object, title_of: Callable[[str], str], notes: Mapping[str, str]) -> dict[str, Any]:
     helps = {field.arg_name: field.description or "" for field in docstring_parser.parse_from_object(cls).params}
     types = get_type_hints(cls)
     flags = {}
@@ -60,8 +83,8 @@ def _flags(cls: type, defaults: object, group: Group, note: str = "") -> dict[st
         default = _show(getattr(defaults, field.name, None)) if field.default_factory is MISSING else ""
         parameter = Parameter(
             help=" ".join(helps.get(field.name, "").split()),
-            group=group,
-            show_default=default + note if default else False,
+            group=panel(title_of(field.name)),
+            show_default="; ".join(filter(None, (default, notes.get(field.name)))) or False,
             negative_bool="no-",
             consume_multiple=get_origin(types[field.name]) is tuple,
             json_dict=False,

@@ -11,10 +11,11 @@ def print_error(message: BaseException | str) -> None:
     sys.stderr.write(f"automix: {one_line(message)}\n")
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table on a terminal, tab-separated lines without the header to a file or pipe."""
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, header_in_files: bool = False) -> None:
+    """Print a table on a terminal, tab-separated lines to a file or pipe, there without the header if not asked for."""
     if not sys.stdout.isatty():
-        sys.stdout.writelines("\t".join(row) + "\n" for row in rows)
+        lines = [header, *rows] if header_in_files else rows
+        sys.stdout.writelines("\t".join(row) + "\n" for row in lines)
         return
     from rich.console import Console
     from rich.table import Table

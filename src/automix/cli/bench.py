@@ -130,7 +130,7 @@ def _list() -> None:
         also = f" ({other[name]})" if name in other else ""
         grid = f"{len(experiment.rows)} x {len(experiment.columns)}"
         rows.append((name, grid, str(runs), experiment.title + also))
-    print_table(("experiment", "cells", "runs", "about"), rows)
+    print_table(("experiment", "cells", "runs", "about"), rows, header_in_files=True)
 
 
 def _describe(experiment: "Experiment", grid: "Grid", found: "Cost") -> str:
@@ -197,7 +197,7 @@ def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: st
     if found := precisions(tables, grid.out):
         facts["computed in"] = " and ".join(found)
     grid.out.mkdir(parents=True, exist_ok=True)
-    plot = _plot(tables, grid.out / f"{name}.png")
+    plot = _plot(whole, tables, grid.out / f"{name}.png")
     write_text(grid.out / f"{name}.md", as_markdown(whole, tables, facts, plot))
     write_text(grid.out / f"{name}.json", as_json(whole, tables, facts))
     if sys.stdout.isatty():
@@ -207,14 +207,14 @@ def _report(whole: "Experiment", chosen: "Experiment", grid: "Grid", command: st
     console.print(f"all of it in {grid.out / name}.md and {name}.json", markup=False)
 
 
-def _plot(tables: "Sequence[ResultTable]", path: Path) -> str:
+def _plot(experiment: "Experiment", tables: "Sequence[ResultTable]", path: Path) -> str:
     """Draw the results into a file and return its name; "" if nothing is finished or matplotlib is missing."""
     from automix.core.files import write_atomically
     from automix.evaluation.plots import NoPlotsError
-    from automix.studies.plots import draw_results
+    from automix.studies.composites import draw_experiment
 
     try:
-        picture = draw_results(tables)
+        picture = draw_experiment(experiment, tables, path.parent)
     except NoPlotsError:
         return ""
     if picture is None:

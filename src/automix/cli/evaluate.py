@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from automix.cli._flags import Integer, Several, Which
+from cyclopts import Parameter
+
+from automix.cli._flags import Integer, Several, Switch, Which
 from automix.cli._output import print_table
 
 
@@ -19,6 +21,8 @@ def evaluate(
     weights: str | None = None,
     images: Integer | None = None,
     corrupted: Path | None = None,
+    severities: Annotated[tuple[Integer, ...], Several, Parameter(show_default=False)] = (),
+    squeeze: Switch = False,
     batch_size: Integer = 100,
     device: str = "auto",
     out: Path | None = None,
@@ -37,13 +41,15 @@ def evaluate(
 
     Args:
         run: A run folder, a classifier's safetensors file, or a network's name.
-        on: accuracy, calibration, corruptions, attacks, mixed, localization, efficiency; or all.
+        on: accuracy, calibration, corruptions, attacks, mixed, localization, efficiency; or all (not efficiency).
         data: A dataset's name or a folder; the run's own if not given.
         data_root: The folder of named datasets.
         which: The weights of the run's last epoch or of its best.
         weights: A file or folder of weights for a network given by name.
         images: Use so many test images only.
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C.
+        severities: Of the corruptions, 1 to 5; all on a named dataset, 3 on a folder if not given.
+        squeeze: For localization: squeeze images into a square instead of cropping the center.
         batch_size: Images at once.
         device: cpu, cuda, cuda:1, mps; auto for the first accelerator there is.
         out: The folder for values and pictures.
@@ -72,7 +78,9 @@ def evaluate(
         inputs,
         batch_size=batch_size,
         corrupted=corrupted,
+        squeeze=squeeze,
         track=progress_bar if sys.stdout.isatty() else no_progress,
+        severities=severities or None,
     )
     rows, remarks = [], []
     for name, result in run_evaluators(session, on):

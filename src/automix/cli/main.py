@@ -22,22 +22,45 @@ from automix.core.errors import AutomixError
 if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
 
-COMMANDS = {
+FIRST_COMMANDS = {
     "quickstart": "Train plainly and with AutoMix, side by side, in a few minutes.",
     "train": "Train a classifier on a dataset or a folder of images.",
-    "evaluate": "Measure calibration, corruptions, attacks, localization, ... of a trained run.",
     "predict": "Classify images with a trained run.",
-    "export": "Export a trained run as ONNX, TorchScript, torch.export or plain weights.",
-    "mix": "Draw mixed samples over lam, from a run or from images.",
-    "report": "Write one HTML page on a run or several: curves, masks, evaluations.",
+    "report": "Write one HTML page on a run or several: accuracy, errors, masks, curves.",
     "explore": "Open a local page: mix two images, move lam, compare the methods.",
+}
+"""The commands that a newcomer needs."""
+
+COMMANDS = {
+    **FIRST_COMMANDS,
+    "evaluate": "Measure calibration, corruptions, attacks, localization, ... of a trained run.",
+    "tune": "Choose method, learning rate and alpha for a dataset on held-out training images.",
+    "export": "Export a trained run as ONNX, TorchScript, torch.export, plain weights or a folder of timm's.",
+    "push": "Upload a trained run to the Hugging Face hub.",
+    "mix": "Draw mixed samples over lam, from a run or from images.",
     "bench": "Run the paper's tables and figures as grids of runs.",
     "detect": "Fine-tune a detector on a trained classifier, and measure it.",
-    "methods": "List the mixing methods.",
-    "models": "List the networks.",
+    "methods": "List the mixing methods, or the options of one.",
+    "models": "List the networks, or those with a word in their name.",
     "recipes": "List the training recipes, or show one.",
     "datasets": "List the datasets.",
 }
+
+FIRST_STEPS = """\
+automix trains image classifiers with mixup methods, learned (AutoMix) and hand-crafted.
+
+  automix train photos/               fine-tune on photos/<class>/*.jpg
+  automix predict RUN photo.jpg       classify photographs with the run folder that train names
+  automix evaluate RUN                accuracy, calibration, errors; --on all for more
+  automix report RUN                  all of it as one HTML page
+  automix explore RUN                 mix two images and move lam, in the browser
+
+No photographs at hand? automix train shapes --epochs 5 trains on drawn images.
+automix --help lists all commands, automix COMMAND --help explains one.
+"""
+"""What `automix` alone prints."""
+
+HELP_ALL = "--help-all"
 
 WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
@@ -73,7 +96,10 @@ def run(arguments: Sequence[str]) -> int:
     words = [word for word in arguments if word != "--debug"]
     debug = len(words) < len(arguments)
     try:
-        execute(words)
+        if words:
+            execute(words)
+        else:
+            sys.stdout.write(FIRST_STEPS)
         sys.stdout.flush()
     except KeyboardInterrupt:
         print_error("interrupted")
@@ -101,24 +127,35 @@ def execute(arguments: Sequence[str]) -> None:
     """
     from cyclopts import CycloptsError
 
+    arguments = _join_resume(arguments)
     try:
-        _app(arguments)(arguments)
+        _app(arguments)(["--help" if word == HELP_ALL else word for word in arguments])
     except CycloptsError as error:
         raise AutomixError(_usage_error(error)) from None
 
 
+def _join_resume(words: Sequence[str]) -> list[str]:
+    """Write ``--resume auto`` as one word: cyclopts has no flag with and without a value."""
+    joined: list[str] = []
+    for word in words:
+        if word == "auto" and joined[-1:] == ["--resume"]:
+            joined[-1] = "--resume=auto"
+        else:
+            joined.append(word)
+    return joined
+
+
 def _app(words: Sequence[str]) -> "App":
     """Make the application; the module of a command is imported when the command is used."""
-    from cyclopts import App, Parameter
-    from cyclopts.help import DefaultFormatter, PanelSpec
-    from rich.box import SIMPLE_HEAD
+    from cyclopts import App, Group, Parameter
 
+    first, further = Group.create_ordered("First steps"), Group.create_ordered("All other commands")
     app = App(
         name="automix",
         help="Learned and hand-crafted mixup for image classification. `automix COMMAND --help` explains a command.",
-        help_epilogue="--debug shows the traceback of an error.",
+        help_epilogue=_epilogue(words),
         help_format="plaintext",
-        help_formatter=DefaultFormatter(panel_spec=PanelSpec(box=SIMPLE_HEAD)),
+        help_formatter=_formatter(show_all=HELP_ALL in words),
         version=f"automix {__version__}",
         default_parameter=Parameter(negative_iterable=()),
         exit_on_error=False,
@@ -126,10 +163,35 @@ def _app(words: Sequence[str]) -> "App":
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
+    flags = Group.create_ordered("Flags")
+    for flag in ("--help", "--version"):
+        app[flag].group = flags
     for place, (name, about) in enumerate(COMMANDS.items()):
         own = list(words[:1]) == [name]  # its help is the function's docstring, which `about` would replace
-        app.command(f"automix.cli.{name}:{name}", name=name, help=None if own else about, sort_key=place)
+        group = first if name in FIRST_COMMANDS else further
+        app.command(f"automix.cli.{name}:{name}", name=name, help=None if own else about, sort_key=place, group=group)
     return app
+
+
+def _epilogue(words: Sequence[str]) -> str:
+    debug = "--debug shows the traceback of an error."
+    short = list(words[:1]) == ["train"] and HELP_ALL not in words
+    return f"automix train {HELP_ALL} shows all settings.\n{debug}" if short else debug
+
+
+def _formatter(*, show_all: bool) -> Any:
+    """Print the help in panels, further settings of `automix train` only if they are asked for."""
+    from cyclopts.help import DefaultFormatter, PanelSpec
+    from rich.box import SIMPLE_HEAD
+
+    from automix.cli._flags import MORE_OF_RECIPE, MORE_OF_RUN
+
+    class Formatter(DefaultFormatter):
+        def __call__(self, console: Any, options: Any, panel: Any) -> None:
+            if show_all or panel.title not in (MORE_OF_RUN, MORE_OF_RECIPE):
+                super().__call__(console, options, panel)
+
+    return Formatter(panel_spec=PanelSpec(box=SIMPLE_HEAD))
 
 
 def _usage_error(error: "CycloptsError") -> str:

@@ -20,7 +20,7 @@ def mix(
     method: str = "cutmix",
     lams: Annotated[tuple[float, ...], Several] = (0.2, 0.5, 0.8),
     size: Integer = 128,
-    out: Path = Path("mixed.png"),
+    out: Path | None = None,
 ) -> None:
     """Draw mixed samples and their masks over lam.
 
@@ -34,7 +34,7 @@ def mix(
         method: The method to mix with, if no run is given.
         lams: Shares of the first image.
         size: Side of the images in pixels, if no run is given.
-        out: The picture to write.
+        out: The picture to write; RUN/pictures/mixed.png if not given, runs/mixed.png without a run.
     """
     from PIL import Image
 
@@ -45,16 +45,20 @@ def mix(
     if not sources:
         raise AutomixError("SOURCE is missing; automix mix [RUN] [IMAGE...]")
     check_range("size", size, 8, LARGEST)
-    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
+    if out is not None and Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
         raise AutomixError(f"out must end in .png, .jpg or another format of images, got {str(out)!r}")
     first, *images = sources
-    if RunFolder(first).is_run:
+    run = RunFolder(first)
+    path = out or (run.pictures if run.is_run else Path("runs")) / "mixed.png"
+    if run.is_run:
         task, x, y, mean, std = _from_run(first, images)
     else:
         task, x, mean, std = _from_images([first, *images], method, size)
         y = None
-    draw_mixed_samples(task, x, mean, std, lams=list(lams), y=y).save(out)
-    sys.stdout.write(f"{out}: {len(x)} pairs, lam {', '.join(f'{lam:g}' for lam in lams)}\n")
+    picture = draw_mixed_samples(task, x, mean, std, lams=list(lams), y=y)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path)
+    sys.stdout.write(f"{path}: {len(x)} pairs, lam {', '.join(f'{lam:g}' for lam in lams)}\n")
 
 
 def _from_run(folder: Path, images: list[Path]) -> "tuple[Task, Tensor, Tensor | None, Tensor, Tensor]":

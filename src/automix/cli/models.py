@@ -1,4 +1,4 @@
-"""`automix models [PATTERN]`: the networks of the paper, or timm's names that fit a pattern."""
+"""`automix models [PATTERN]`: the networks of the paper, or timm's names that have a part or fit a pattern."""
 
 from automix.cli._output import print_table
 from automix.core.errors import AutomixError
@@ -20,17 +20,21 @@ PAPER = {
 
 
 def models(pattern: str | None = None, /) -> None:
-    """List the paper's networks, or timm's names such as '*resnet*'.
+    """List the paper's networks, or those of timm's whose name fits.
+
+    For example:
+      automix models vit          all names with vit in them
+      automix models 'resnet1*'   all names that begin with resnet1
 
     Args:
-        pattern: A name with * for anything.
+        pattern: Part of a name, or a whole one with * for anything.
     """
     import timm
 
     if pattern is None:
         print_table(("model", f"of the paper; {len(timm.list_models())} more with automix models '*'"), PAPER.items())
         return
-    names = timm.list_models(pattern)
+    names = timm.list_models(pattern if set(pattern) & set("*?[") else f"*{pattern}*")
     if not names:
-        raise AutomixError(f"pattern must fit a model's name, such as '*resnet*'; got {pattern!r}")
+        raise AutomixError(f"no model's name has {pattern!r} in it; automix models '*' lists all names")
     print_table(("model",), [(name,) for name in names])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from automix.core.blend import at_least_float32
-from automix.core.errors import AutomixError
+from automix.core.errors import AutomixError, one_line
 from automix.core.target import MixedTarget, is_multi_label
 from automix.core.validation import check_range
 
@@ -143,7 +143,28 @@ def mixed_loss(criterion: Criterion, logits: Tensor, target: MixedTarget) -> Ten
 
     Returns:
         The loss, a scalar.
+
+    Raises:
+        AutomixError: The criterion takes class indices alone, or returns a loss for each sample.
     """
     if isinstance(criterion, MixedLoss):
         return criterion(logits, target)
-    return criterion(logits, target.soft(logits.shape[1]).to(logits.dtype))
+    rows = target.soft(logits.shape[1]).to(logits.dtype)
+    try:
+        loss = criterion(logits, rows)
+    except (RuntimeError, IndexError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise AutomixError(
+            f"criterion must take soft rows (N, num_classes), as nn.CrossEntropyLoss() does; {_name(criterion)} "
+            f"says: {one_line(error)}"
+        ) from error
+    if loss.ndim:
+        raise AutomixError(
+            f"criterion must return a scalar, got shape {tuple(loss.shape)} from {_name(criterion)}: use the mean"
+        )
+    return loss
+
+
+def _name(criterion: Criterion) -> str:
+    return getattr(criterion, "__name__", type(criterion).__name__)

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.core.blend import at_least_float32
 from automix.core.tensor_checks import as_lam, check_index
-from automix.core.validation import check_alpha
+from automix.core.validation import check_alpha, check_range
+
+_CPU = torch.device("cpu")
 
 
 def step_seed(seed: int, step: int, part: int = 0, stream: str = "mixing") -> int:
@@ -65,13 +66,32 @@ def draw_lam(
     Returns:
         `lam`, shape ``()`` or ``(N,)``.
     """
-    check_alpha(alpha)
     if lam is not None:
+        check_alpha(alpha)
         return as_lam(lam, len(x)).to(
             device=x.device, dtype=torch.float64 if x.dtype == torch.float64 else torch.float32
         )
     # A pair of Dirichlet(alpha, alpha) is (lam, 1 - lam); torch.distributions.Beta cannot take a generator.
     return draw_dirichlet(x, (len(x), 2) if per_sample else (2,), alpha, generator)[..., 0]
+
+
+def mix_with_probability(lam: Tensor, prob: float, generator: torch.Generator | None = None) -> Tensor:
+    """Leave some batches, or samples, unmixed.
+
+    Nothing is drawn if `prob` is 1.
+
+    Args:
+        lam: Drawn shares of the first image, shape ``()`` or ``(N,)``.
+        prob: Probability that a share is kept, in [0, 1]; else it becomes 1.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        The shares.
+    """
+    check_range("prob", prob, 0, 1)
+    if prob == 1:
+        return lam
+    return torch.where(draw_uniform(lam, tuple(lam.shape), generator) < prob, lam, 1.0)
 
 
 def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: torch.Generator | None = None) -> Tensor:
@@ -87,8 +107,9 @@ def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: t
         Weights with sum 1 over the last axis.
     """
     check_alpha(alpha)
-    concentration = torch.full(shape, alpha, dtype=at_least_float32(x).dtype, device=_device(generator))
-    return torch._sample_dirichlet(concentration, generator).to(x.device)
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    concentration = torch.full(shape, alpha, dtype=dtype, device=_device(generator))
+    return _beside(x, torch._sample_dirichlet(concentration, generator))
 
 
 def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
@@ -103,7 +124,7 @@ def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Gener
         Partners, ``(N,)``.
     """
     if index is None:
-        return torch.randperm(len(x), generator=generator, device=_device(generator)).to(x.device)
+        return _beside(x, torch.randperm(len(x), generator=generator, device=_device(generator)))
     check_index(index, len(x))
     return index.to(x.device)
 
@@ -121,7 +142,7 @@ def draw_cycle(x: Tensor, *, generator: torch.Generator | None = None) -> Tensor
     order = torch.randperm(len(x), generator=generator, device=_device(generator))
     index = torch.empty_like(order)
     index[order] = order.roll(1)
-    return index.to(x.device)
+    return _beside(x, index)
 
 
 def draw_uniform(x: Tensor, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
@@ -135,11 +156,16 @@ def draw_uniform(x: Tensor, shape: tuple[int, ...], generator: torch.Generator |
     Returns:
         Numbers in [0, 1).
     """
-    return torch.rand(shape, generator=generator, device=_device(generator)).to(x.device)
+    return _beside(x, torch.rand(shape, generator=generator, device=_device(generator)))
+
+
+def _beside(x: Tensor, draw: Tensor) -> Tensor:
+    """A draw on the device of `x`, without a wait for it: CUDA has copied pageable memory when the call returns."""
+    return draw.to(x.device, non_blocking=x.is_cuda)
 
 
 def _device(generator: torch.Generator | None) -> torch.device:
-    return generator.device if generator is not None else torch.device("cpu")
+    return _CPU if generator is None else generator.device
 
 
 def draw_one(choices: Sequence[Any], generator: torch.Generator | None) -> Any:

@@ -1,11 +1,14 @@
-"""Atomic writes: a file has either its old or its new content, whatever happens during the write."""
+"""Atomic writes: a file has either its old or its new content, whatever happens during the write; and locks."""
 
 import os
 import platform
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path | None = None) -> None:
@@ -45,6 +48,28 @@ def write_text(path: Path, text: str) -> None:
         text: Its content, written as UTF-8.
     """
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Let one process at a time read a file, change the content and write it again.
+
+    The lock is a hidden file beside it; the system releases it when the process ends, however it ends. Where the file
+    system has no locks, there is none.
+
+    Args:
+        path: The file; its folder exists.
+
+    Yields:
+        Nothing; the lock is held inside the `with` block.
+    """
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    with suppress(OSError, NotImplementedError):
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -40,6 +40,8 @@ class MixedTarget:
     multi_label: bool = False
 
     def __post_init__(self) -> None:
+        if self.y_a.dtype == self.y_b.dtype == torch.int64:
+            return
         y_a = as_int64(self.y_a)
         object.__setattr__(self, "y_b", y_a if self.y_b is self.y_a else as_int64(self.y_b))
         object.__setattr__(self, "y_a", y_a)
@@ -86,7 +88,8 @@ class MixedTarget:
             The mean loss, a scalar.
         """
         logits = at_least_float32(logits)
-        check_smoothing(label_smoothing)
+        if label_smoothing != 0:
+            check_smoothing(label_smoothing)
         check_classes(self.y_a, logits.shape[1])
 
         weights = None if class_weights is None else class_weights.to(logits)

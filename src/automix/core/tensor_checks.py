@@ -45,13 +45,24 @@ def check_batch(x: Tensor, y: Tensor) -> None:
         raise AutomixError(f"y must be class indices of an integer type, got dtype {y.dtype}")
     if y.device != x.device:
         raise AutomixError(f"y must be on the device of x, {x.device}, got {y.device}")
-    if y.ndim == 2 and y.is_floating_point() and y.device.type == "cpu":  # elsewhere it would cost a synchronization
-        sums = y.float().sum(dim=1)
-        if not torch.allclose(sums, torch.ones_like(sums), atol=1e-2):
-            wrong = sums[(sums - 1).abs().argmax()].item()
-            raise AutomixError(
-                f"rows of y must sum to 1 (soft labels), got {wrong:g}; pass multi-label rows as bool or integers"
-            )
+    if y.device.type == "cpu":  # elsewhere it would cost a synchronization
+        check_soft_rows(y)
+
+
+def check_soft_rows(y: Tensor) -> None:
+    """Raise an error if rows of a floating type do not sum to 1, as multi-label rows do not.
+
+    Args:
+        y: Class indices ``(N,)``, or rows ``(N, num_classes)``.
+    """
+    if y.ndim != 2 or not y.is_floating_point():
+        return
+    sums = y.float().sum(dim=1)
+    if not torch.allclose(sums, torch.ones_like(sums), atol=1e-2):
+        wrong = sums[(sums - 1).abs().argmax()].item()
+        raise AutomixError(
+            f"rows of y must sum to 1 (soft labels), got {wrong:g}; pass multi-label rows as bool or integers"
+        )
 
 
 def check_classes(y: Tensor, num_classes: int) -> None:
@@ -67,7 +78,7 @@ def check_classes(y: Tensor, num_classes: int) -> None:
         if y.shape[1] != num_classes:
             raise AutomixError(f"label rows must have num_classes={num_classes} columns, got {y.shape[1]}")
     elif y.device.type == "cpu" and len(y):
-        low, high = (int(bound) for bound in torch.aminmax(y))
+        low, high = map(int, torch.aminmax(y))
         if low < 0 or high >= num_classes:
             raise AutomixError(
                 f"class indices must be in [0, {num_classes - 1}] for num_classes={num_classes}, "

@@ -12,6 +12,9 @@ from typing import Any
 from automix.core.errors import AutomixError
 from automix.core.type_checks import annotations_of, check_type, format_bound, is_integer, is_number, show
 
+NOT_OPTIONS = ("x", "y", "lam", "index", "generator")
+"""Parameters of a method's function that the task or transform passes for each batch."""
+
 
 def check_range(name: str, value: float, low: float, high: float = math.inf, *, bounds: str = "[]") -> None:
     """Raise an error unless `value` is a number between `low` and `high`.
@@ -24,7 +27,7 @@ def check_range(name: str, value: float, low: float, high: float = math.inf, *, 
         bounds: Which bounds belong to the interval: ``"[]"``, ``"(]"``, ``"[)"`` or ``"()"``.
     """
     if (
-        is_number(value)
+        (type(value) is float or is_number(value))  # a float needs no further call, in functions of every step
         and (low <= value if bounds[0] == "[" else low < value)
         and (value <= high if bounds[1] == "]" else value < high)
     ):
@@ -92,16 +95,28 @@ def check_options(function: Callable[..., object], options: Mapping[str, object]
         options: Keyword arguments for it. The batch, `lam`, `index`, `objects` and `generator` are passed by the task
             or transform and are not options.
     """
-    passed = {"x", "y", "lam", "index", "objects", "generator"}
+    passed = (*NOT_OPTIONS, "objects")
     accepted = [name for name in inspect.signature(function).parameters if name not in passed]
     annotations = annotations_of(function)
     for name, value in options.items():
         if name not in accepted:
-            raise AutomixError(
-                f"{function.__name__} has no option {name!r}{_closest(name, accepted)}"
-                f" Available: {', '.join(accepted) or 'none'}"
-            )
+            raise no_such_option(function.__name__, name, accepted)
         check_type(name, value, annotations.get(name, Any))
+
+
+def no_such_option(method: str, name: str, accepted: Collection[str]) -> AutomixError:
+    """Make the error for an option that a method does not have, with the closest one as a hint.
+
+    Args:
+        method: Name of the method.
+        name: The unknown option.
+        accepted: The options that it has.
+
+    Returns:
+        The error to raise.
+    """
+    available = ", ".join(accepted) or "none"
+    return AutomixError(f"{method} has no option {name!r}{_closest(name, accepted)} Available: {available}")
 
 
 def unknown_name(kind: str, name: str, accepted: Collection[str]) -> AutomixError:

@@ -2,13 +2,14 @@
 
 import re
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
-from automix.core.normalization import Normalization
 from automix.core.validation import check_choice, check_range, check_whole
-from automix.data.image_set import trim_long_side
+
+if TYPE_CHECKING:
+    from automix.core.normalization import Normalization
 
 Crop = Literal["none", "pad", "resized"]
 
@@ -87,7 +88,7 @@ def padding_for(size: int) -> int:
     return size // 8
 
 
-def train_transform(augmentation: Augmentation, size: int, normalization: Normalization) -> Any:
+def train_transform(augmentation: Augmentation, size: int, normalization: "Normalization") -> Any:
     """Make timm's training transform; the crops "pad" and "none" are torchvision's.
 
     Args:
@@ -96,10 +97,13 @@ def train_transform(augmentation: Augmentation, size: int, normalization: Normal
         normalization: Mean and standard deviation of the pixels.
 
     Returns:
-        A function from a PIL image to a normalized tensor ``(3, size, size)``.
+        A function from a PIL image to one of ``size x size`` pixels or, with RandomErasing, which fills in normalized
+        noise, to a normalized tensor ``(3, size, size)``.
     """
     from timm.data import create_transform
     from torchvision import transforms
+
+    from automix.data.image_set import trim_long_side
 
     flip = 0.5 if augmentation.flip else 0.0
     first, colors, last = create_transform(
@@ -123,7 +127,7 @@ def train_transform(augmentation: Augmentation, size: int, normalization: Normal
             steps.append(transforms.RandomCrop(size, padding=padding_for(size)))
         first = transforms.Compose([*steps, transforms.RandomHorizontalFlip(flip)])
     _keep_one_bit(colors)
-    return transforms.Compose([first, colors, last])
+    return transforms.Compose([first, colors, last] if augmentation.erasing else [first, colors])
 
 
 def _keep_one_bit(colors: Any) -> None:
@@ -139,20 +143,21 @@ def _at_least_one_bit(level_fn: Any, level: float, options: Any) -> tuple[int]:
     return (max(1, level_fn(level, options)[0]),)
 
 
-def test_transform(augmentation: Augmentation, size: int, normalization: Normalization) -> Any:
+def test_transform(augmentation: Augmentation, size: int) -> Any:
     """Make timm's test transform: resize the short side to ``size / test_crop``, then crop the center.
 
     Args:
         augmentation: Its `test_crop` is used.
         size: Side of the result in pixels.
-        normalization: Mean and standard deviation of the pixels.
 
     Returns:
-        A function from a PIL image to a normalized tensor ``(3, size, size)``.
+        A function from a PIL image to one of ``size x size`` pixels.
     """
     from timm.data import create_transform
     from torchvision import transforms
 
-    statistics = {"mean": normalization.mean, "std": normalization.std}
-    transform = create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic", **statistics)
-    return transforms.Compose([trim_long_side, transform])
+    from automix.data.image_set import trim_long_side
+
+    steps = create_transform(size, crop_pct=augmentation.test_crop, interpolation="bicubic").transforms
+    crops = [step for step in steps if isinstance(step, transforms.Resize | transforms.CenterCrop)]
+    return transforms.Compose([trim_long_side, *crops])

@@ -15,10 +15,12 @@ from automix.data import layouts
 from automix.data.bad_files import drop_bad_files, read_skipped
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
+from automix.data.imagenet import has_flat_val
 from automix.data.readers import ITERABLE, PREFIXES, has_tars, open_reader, open_tars
 from automix.data.registry import DATASETS, Dataset
 from automix.data.shards import open_shards
 from automix.data.sources import Loadable, Split
+from automix.data.subset import held_out_positions
 
 OTHER_NAMES = "an existing folder, hfds/<name>, torch/<name>, wds/<folder>"
 
@@ -57,6 +59,7 @@ def open_dataset(
     per_class: int | None = None,
     seed: int = 0,
     skip_list: Path | None = None,
+    validation: float | None = None,
 ) -> tuple[Split, Split]:
     """Open a dataset without reading its images.
 
@@ -69,16 +72,22 @@ def open_dataset(
         seed: Seed of the choice of `per_class` images.
         skip_list: The skipped.json of a run on this dataset (with the same `classes`, `per_class` and `seed`): its
             files are left out. The file is only read.
+        validation: Hold this share of the training images out, in place of the test set.
 
     Returns:
-        The training set and the test set: in memory (`ImageSet`), as a list of files (`ImageFiles`), or as a dataset
-        that can only be streamed.
+        The training set and the test set (or the held-out training images): in memory (`ImageSet`), as a list of files
+        (`ImageFiles`), or as a dataset that can only be streamed.
     """
     train, test = _open(name, root, image_size)
     if classes is not None or per_class is not None:
         if not isinstance(train, Loadable) or not isinstance(test, Loadable):
             raise AutomixError(f"classes and per_class need a named dataset or a folder of images, got data {name!r}")
         train, test = train.subset(classes=classes, per_class=per_class, seed=seed), test.subset(classes=classes)
+    if validation is not None:
+        if not isinstance(train, Loadable):
+            raise AutomixError(f"validation needs a named dataset or a folder of images, got data {name!r}")
+        kept, held = held_out_positions(train.labels, len(train.classes), validation)
+        train, test = train.take(kept), train.take(held)
     if skip_list is not None:
         return drop_bad_files(read_skipped(skip_list, train, test), train, test)
     return train, test
@@ -121,6 +130,8 @@ def _open_folder(folder: Path) -> tuple[Split, Split]:
     for known in DATASETS.values():
         if known.marker not in ("", "train") and (folder / known.marker).exists():
             return _list(known, folder)
+    if has_flat_val(folder):
+        return _list(DATASETS["imagenet"], folder)
     if has_tars(folder):
         return open_tars(folder)
     return layouts.cifar(folder)  # class folders, unless it has the name of CIFAR's python files

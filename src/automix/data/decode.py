@@ -13,6 +13,8 @@ import importlib
 import os
 import stat
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from automix.core.errors import AutomixError
@@ -20,12 +22,13 @@ from automix.core.errors import AutomixError
 SYSTEM_ERRNOS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT)  # not the file's fault
 
 
-def read_image(file: Any, name: str | None = None) -> Any:
+def read_image(file: Any, name: str | None = None, *, short_side: int | None = None) -> Any:
     """Read an image.
 
     Args:
         file: A path, or a binary file object.
         name: What error messages call the file; `file` itself if not given.
+        short_side: Reduce an image whose short side is longer than this many pixels; not reduced if not given.
 
     Returns:
         The PIL image: RGB, upright according to its EXIF orientation.
@@ -35,16 +38,33 @@ def read_image(file: Any, name: str | None = None) -> Any:
         ReadingError: The system could not read it, for instance for lack of memory.
     """
     try:
-        return decode(file)
+        return decode(file, short_side)
     except Exception as error:
         raise image_error(name or str(file), error) from None
 
 
-def decode(file: Any) -> Any:
+def read_size(file: Any) -> tuple[int, int] | None:
+    """Read the size of an image from the head of its file.
+
+    Args:
+        file: A path, or a binary file object.
+
+    Returns:
+        Width and height in pixels, swapped if the image is stored on its side; None if the file cannot be read.
+    """
+    try:
+        with _opened(file) as image:
+            return image.size
+    except Exception:
+        return None
+
+
+def decode(file: Any, short_side: int | None = None) -> Any:
     """Decode an image; `read_image` without its error handling.
 
     Args:
         file: A path, or a binary file object.
+        short_side: Reduce an image whose short side is longer than this many pixels; not reduced if not given.
 
     Returns:
         The PIL image: RGB, upright according to its EXIF orientation.
@@ -52,7 +72,38 @@ def decode(file: Any) -> Any:
     Raises:
         Exception: Almost anything; damaged files make Pillow raise OSError, SyntaxError, struct.error and others.
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
+
+    with _opened(file) as image:
+        size = reduced_size(image.size, short_side)
+        if size != image.size:
+            image.draft(None, size)  # a JPEG is decoded at 1/2, 1/4 or 1/8 of its size, but not below `size`
+        ImageOps.exif_transpose(image, in_place=True)
+        upright = to_rgb(image)
+    size = reduced_size(upright.size, short_side)
+    return upright if size == upright.size else upright.resize(size)  # bicubic
+
+
+def reduced_size(size: tuple[int, int], short_side: int | None) -> tuple[int, int]:
+    """Compute the size of an image whose short side is reduced.
+
+    Args:
+        size: Width and height in pixels.
+        short_side: Longest short side; None for any.
+
+    Returns:
+        The size itself, or the largest one of the same shape that is accepted.
+    """
+    if short_side is None or min(size) <= short_side:
+        return size
+    scale = short_side / min(size)
+    return max(short_side, round(size[0] * scale)), max(short_side, round(size[1] * scale))
+
+
+@contextmanager
+def _opened(file: Any) -> Iterator[Any]:
+    """Open an image file, of which Pillow has read no more than the head."""
+    from PIL import Image
 
     _ignore_bomb_warning()
     reads_heif()
@@ -62,8 +113,7 @@ def decode(file: Any) -> Any:
         limit = Image.MAX_IMAGE_PIXELS
         if limit is not None and image.width * image.height > limit:
             raise AutomixError(f"{image.width} x {image.height} px, more than {limit} pixels")
-        ImageOps.exif_transpose(image, in_place=True)
-        return to_rgb(image)
+        yield image
 
 
 def to_rgb(image: Any) -> Any:
@@ -86,6 +136,9 @@ def to_rgb(image: Any) -> Any:
     if image.mode.startswith("I"):
         image = _to_eight_bits(image)
     image.info.pop("transparency", None)  # Pillow warns of one that it cannot keep
+    if image.mode == "RGB":
+        image.load()
+        return image  # convert would copy it
     return image.convert("RGB")
 
 

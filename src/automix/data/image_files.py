@@ -134,13 +134,14 @@ class ImageFiles:
             masks=None if self.masks is None else tuple(self.masks[i] for i in chosen),
         )
 
-    def in_memory(self, size: int | None = None, crop: float = 1.0) -> ImageSet:
+    def in_memory(self, size: int | None = None, crop: float = 1.0, squeeze: bool = False) -> ImageSet:
         """Read all images.
 
         Args:
             size: Resize and center-crop the images to this side in pixels. If not given, all files must have the same
                 width and height.
             crop: Share of the resized short side that the crop keeps.
+            squeeze: Resize both sides to `size` instead of cropping.
 
         Returns:
             The images, in the same order.
@@ -157,8 +158,9 @@ class ImageFiles:
                 image = read_image(path)
                 if size is not None:
                     if boxes is not None:
-                        boxes[index] = resize_and_crop_boxes(boxes[index : index + 1], image.size, size, crop)
-                    image = resize_and_crop(image, image.size, size, crop)
+                        own = boxes[index : index + 1]
+                        boxes[index] = resize_and_crop_boxes(own, image.size, size, crop, squeeze)
+                    image = resize_and_crop(image, image.size, size, crop, squeeze)
                 elif image.size != first.size:
                     shapes = f"{image.width} x {image.height} px, the first image {first.width} x {first.height} px"
                     raise AutomixError(f"{path}: {shapes}; pass image_size to resize all images")

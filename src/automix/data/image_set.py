@@ -87,19 +87,20 @@ class ImageSet:
         boxes = None if self.boxes is None else self.boxes[positions]
         return ImageSet(self.images[positions], self.labels[positions], self.classes, boxes)
 
-    def resized(self, size: int, crop: float = 1.0) -> "ImageSet":
+    def resized(self, size: int, crop: float = 1.0, squeeze: bool = False) -> "ImageSet":
         """Resize and center-crop every image, with its box.
 
         Args:
             size: Side of the result in pixels.
             crop: Share of the resized short side that the crop keeps.
+            squeeze: Resize both sides to `size` instead of cropping.
 
         Returns:
             Images of ``size x size`` pixels.
         """
         shape = (self.images.shape[-1], self.images.shape[-2])
-        boxes = None if self.boxes is None else resize_and_crop_boxes(self.boxes, shape, size, crop)
-        return ImageSet(resize_and_crop(self.images, shape, size, crop), self.labels, self.classes, boxes)
+        boxes = None if self.boxes is None else resize_and_crop_boxes(self.boxes, shape, size, crop, squeeze)
+        return ImageSet(resize_and_crop(self.images, shape, size, crop, squeeze), self.labels, self.classes, boxes)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Compute mean and standard deviation of each channel, of pixels scaled to [0, 1]."""
@@ -116,7 +117,7 @@ class ImageSet:
         return mean, std.clamp(min=1 / 255)  # a constant channel must not divide by 0
 
 
-def resize_and_crop(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0) -> Any:
+def resize_and_crop(image: Any, shape: tuple[int, int], size: int, crop: float = 1.0, squeeze: bool = False) -> Any:
     """Resize the short side (bicubic) to ``size / crop`` and cut out the center, as timm prepares test images.
 
     Args:
@@ -124,15 +125,18 @@ def resize_and_crop(image: Any, shape: tuple[int, int], size: int, crop: float =
         shape: Its width and height.
         size: Side of the result in pixels.
         crop: Share of the resized short side that the crop keeps, in (0, 1].
+        squeeze: Resize both sides to `size` instead of cropping; `crop` has no effect.
 
     Returns:
-        The image or images as ``size x size`` pixels; unchanged if they have that size and `crop` is 1.
+        The image or images as ``size x size`` pixels; unchanged if they have that size and are not cropped.
     """
-    if crop == 1 and shape == (size, size):
+    if (crop == 1 or squeeze) and shape == (size, size):
         return image
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms import functional as TF
 
+    if squeeze:
+        return TF.resize(image, [size, size], InterpolationMode.BICUBIC)
     resized = TF.resize(trim_long_side(image), int(size / crop), InterpolationMode.BICUBIC)
     return TF.center_crop(resized, size)
 
@@ -156,7 +160,9 @@ def trim_long_side(image: Any) -> Any:
     return TF.center_crop(image, [min(height, kept), min(width, kept)])
 
 
-def resize_and_crop_boxes(boxes: Tensor, shape: tuple[int, int], size: int, crop: float = 1.0) -> Tensor:
+def resize_and_crop_boxes(
+    boxes: Tensor, shape: tuple[int, int], size: int, crop: float = 1.0, squeeze: bool = False
+) -> Tensor:
     """Move boxes as `resize_and_crop` moves the pixels.
 
     Args:
@@ -164,10 +170,13 @@ def resize_and_crop_boxes(boxes: Tensor, shape: tuple[int, int], size: int, crop
         shape: Width and height of the original images.
         size: Side of the result in pixels.
         crop: Share of the resized short side that the crop keeps.
+        squeeze: Both sides were resized to `size` instead.
 
     Returns:
         The boxes in pixels of the result, clipped to it.
     """
+    if squeeze:
+        return (boxes * (size / torch.tensor(shape)).repeat(2)).clamp(0, size)
     if crop == 1 and shape == (size, size):
         return boxes
     short, target = min(shape), int(size / crop)

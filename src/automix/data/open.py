@@ -1,10 +1,11 @@
 """From a dataset's name and an augmentation to batches: in memory if the images are small, else streamed."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 
@@ -14,7 +15,9 @@ from automix.core.validation import check_choice
 from automix.data.augmentation import Augmentation, padding_for
 from automix.data.bad_files import Progress, SkippedFile, drop_bad_files, find_bad_files, read_skipped
 from automix.data.batch_plan import BatchPlan
+from automix.data.choices import BadData, Balance, Caching
 from automix.data.datasets import open_dataset
+from automix.data.decode_cache import CachePlan, plan_cache
 from automix.data.facts import median_short_side
 from automix.data.folders import EXPECTED
 from automix.data.image_files import ImageFiles
@@ -28,12 +31,6 @@ from automix.data.stream_loader import StreamLoader
 SMALL = 64  # pixels: up to this size images are held in memory
 MEMORY_LIMIT = 4 * 2**30  # bytes of training images; larger sets are streamed whatever their size
 PHOTO_SIZE = 224  # of larger images, if the augmentation gives no size
-
-BadData = Literal["fail", "skip"]
-"""What happens to a file that cannot be read as an image."""
-
-Balance = Literal["none", "sampling", "loss"]
-"""How rare classes are treated: images drawn so that classes come equally often, or the loss weighted."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,7 @@ class Data:
         skipped: The files that are left out; None unless opened with ``bad_data="skip"``.
         class_counts: Number of training images of each class; None if labels are known only by reading the images.
         ignored: How many files in the class folders are no images, by ending; see `describe_ignored`.
+        cache: Which decoded images are kept in memory.
         wrong_labels: Number of training labels that label noise made wrong.
     """
 
@@ -62,7 +60,15 @@ class Data:
     skipped: tuple[SkippedFile, ...] | None = None
     class_counts: tuple[int, ...] | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
+    cache: CachePlan = field(default_factory=CachePlan)
     wrong_labels: int = 0
+
+    @property
+    def normalization(self) -> Normalization:
+        """How the loader normalizes images."""
+        red, green, blue = self.loader.mean.tolist()
+        deviations = self.loader.std.tolist()
+        return Normalization((red, green, blue), (deviations[0], deviations[1], deviations[2]))
 
     def file_counts(self) -> dict[str, int]:
         """Count the files for "training" and "testing", the skipped ones included."""
@@ -79,12 +85,14 @@ def open_data(
     classes: int | None = None,
     per_class: int | None = None,
     subset_seed: int = 0,
+    validation: float | None = None,
     batch_size: int,
     seed: int = 0,
     rank: int = 0,
     world_size: int = 1,
     accumulate: int = 1,
     workers: int = 2,
+    decode_cache: Caching = "auto",
     normalization: Normalization | None = None,
     balance: Balance = "none",
     bad_data: BadData = "fail",
@@ -106,12 +114,15 @@ def open_data(
         classes: Keep the first so many classes of both sets, at least 2; all if not given.
         per_class: Keep so many training images of each class; all if not given.
         subset_seed: Seed of the choice of `per_class` images. Runs that differ only in `seed` share their images.
+        validation: Hold this share of the training images out, in place of the test set.
         batch_size: Images in a step, over all processes and accumulation steps.
         seed: Seed of the order and of the augmentation.
         rank: Number of this process.
         world_size: Number of processes.
         accumulate: Gradient accumulation steps of a process in a step.
         workers: Worker processes for streamed images; 0 reads in this process.
+        decode_cache: "auto" keeps the decoded images of a folder in memory if they take at most 2 GiB, for which large
+            photographs may be reduced to twice the training size; "exact" reduces none; "off" keeps none.
         normalization: Mean and standard deviation of the pixels, for instance those of pretrained weights. If not
             given, the ones above.
         balance: "sampling" draws images so that all classes come equally often. "loss" only checks that the labels are
@@ -128,6 +139,7 @@ def open_data(
     """
     check_choice("bad_data", bad_data, get_args(BadData))
     check_choice("balance", balance, get_args(Balance))
+    check_choice("decode_cache", decode_cache, get_args(Caching))
     if classes is not None and classes < 2:
         raise AutomixError(f"classes must be >= 2, got {classes}")
     known = DATASETS.get(name)
@@ -138,7 +150,13 @@ def open_data(
     if known is not None and not known.flip:
         augmentation = replace(augmentation, flip=False)
     train, test = open_dataset(
-        name, root, image_size=augmentation.train_size, classes=classes, per_class=per_class, seed=subset_seed
+        name,
+        root,
+        image_size=augmentation.train_size,
+        classes=classes,
+        per_class=per_class,
+        seed=subset_seed,
+        validation=validation,
     )
     if len(train.classes) < 2:
         raise AutomixError(f"data {name!r}: only one class, {train.classes[0]!r}; training needs 2; {EXPECTED}")
@@ -160,6 +178,7 @@ def open_data(
     plan = BatchPlan(len(training), batch_size, seed, augmentation.repeats, rank, world_size, accumulate, labels)
     test_size = augmentation.test_size or size
     fits = size <= SMALL and len(training) * 3 * size**2 <= MEMORY_LIMIT and not per_image
+    cache = CachePlan()
     loader: MemoryLoader | StreamLoader
     if isinstance(training, Loadable) and isinstance(test, Loadable) and (generated or fits):
         loader = MemoryLoader(
@@ -173,6 +192,11 @@ def open_data(
             normalization=normalization,
         )
     else:
+        if isinstance(train, ImageFiles) and isinstance(test, ImageFiles):
+            processes = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+            cache = plan_cache(
+                train, test, train_size=size, test_size=test_size, caching=decode_cache, processes=processes
+            )
         loader = StreamLoader(
             training,
             test,
@@ -182,10 +206,20 @@ def open_data(
             test_size=test_size,
             workers=workers,
             normalization=normalization or IMAGENET,
+            cache=cache,
         )
-    wrong = round(label_noise * len(training))
     return Data(
-        name, training.classes, size, len(training), len(test), loader, skipped, _class_counts(training), ignored, wrong
+        name,
+        training.classes,
+        size,
+        len(training),
+        len(test),
+        loader,
+        skipped,
+        _class_counts(training),
+        ignored,
+        cache,
+        wrong_labels=round(label_noise * len(training)),
     )
 
 

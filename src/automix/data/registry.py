@@ -9,6 +9,7 @@ from automix.data import builtin, layouts
 from automix.data.folders import class_folders
 from automix.data.image_files import ImageFiles
 from automix.data.image_set import ImageSet
+from automix.data.imagenet import imagenet
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,13 @@ DATASETS: dict[str, Dataset] = {
         layouts.tiny_imagenet,
     ),
     "imagenet": Dataset(
-        "ImageNet-1k: 1.3 million photos, train/<wnid>/ and val/<wnid>/",
+        "ImageNet-1k: 1.3 million photos, train/<wnid>/ and val/",
         1000,
         None,
-        ("imagenet", "ILSVRC2012", "imagenet-1k"),
+        ("imagenet", "ILSVRC2012", "imagenet-1k", "ILSVRC/Data/CLS-LOC", "imagenet/ILSVRC/Data/CLS-LOC"),
         "train",
         "https://www.image-net.org/download.php",
+        imagenet,
     ),
     "cub200": Dataset(
         "CUB-200-2011: 11,788 photos of birds, with boxes",

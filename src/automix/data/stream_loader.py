@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from automix.core.normalization import IMAGENET, Normalization
 from automix.data.augmentation import Augmentation, test_transform, train_transform
 from automix.data.batch_plan import BatchPlan
 from automix.data.decode import BadImage, ReadingError
+from automix.data.decode_cache import CachePlan, cropped_files, training_files
+from automix.data.image_files import ImageFiles
 from automix.data.memory_loader import TEST_BATCH
 from automix.data.sources import Source
 from automix.data.streamed_images import StepSampler, StreamedImages, collate
@@ -40,6 +43,7 @@ class StreamLoader:
         test_size: Side of the test images in pixels.
         workers: Worker processes; 0 reads in this process.
         normalization: Mean and standard deviation of the pixels; ImageNet's if not given.
+        cache: Which decoded images of `ImageFiles` are kept in memory; none if not given.
 
     Attributes:
         mean: Mean of each channel that images are normalized by, ``(3,)``.
@@ -57,6 +61,7 @@ class StreamLoader:
         test_size: int,
         workers: int = 2,
         normalization: Normalization = IMAGENET,
+        cache: CachePlan | None = None,
     ) -> None:
         if plan.count != len(train):
             raise AutomixError(f"plan.count must be {len(train)}, the number of training images, got {plan.count}")
@@ -66,11 +71,16 @@ class StreamLoader:
         self.mean, self.std = torch.tensor(normalization.mean), torch.tensor(normalization.std)
         self.test = test
         self.workers = workers
-        self._test_images = StreamedImages(test, test_transform(augmentation, test_size, normalization), workers)
+        self._collate = partial(collate, normalization=normalization)
+        crop = test_transform(augmentation, test_size)
+        self._test_images = StreamedImages(test, crop, workers)
+        if cache is not None and isinstance(test, ImageFiles) and cache.test_pixels is not None:
+            self._test_images = StreamedImages(cropped_files(test, cache, crop, workers), None, workers)
+        if cache is not None and isinstance(train, ImageFiles):
+            train = training_files(train, cache, workers)
         self._sampler = StepSampler(plan)
         self._calls = 0
-        transform = train_transform(augmentation, train_size, normalization)
-        self._train_images = StreamedImages(train, transform, workers)
+        self._train_images = StreamedImages(train, train_transform(augmentation, train_size, normalization), workers)
         self._train_loader = self._make_loader(self._train_images, self._sampler, keep_workers=True)
 
     def __len__(self) -> int:
@@ -121,7 +131,7 @@ class StreamLoader:
         labels, total = self.test.labels, len(self.test)
         count = min(count, total)
         chosen = torch.arange(count) * total // count if labels is None else spread_over_classes(labels, count)
-        return collate(self._test_images.__getitems__([(index, 0) for index in chosen.tolist()]))
+        return self._collate(self._test_images.__getitems__([(index, 0) for index in chosen.tolist()]))
 
     def worker_error(self, error: Exception) -> ReadingError | None:
         """Recognize an exception that was caused by the death of a worker.
@@ -165,7 +175,7 @@ class StreamLoader:
             images,
             batch_sampler=draws,
             num_workers=self.workers,
-            collate_fn=collate,
+            collate_fn=self._collate,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=keep_workers and self.workers > 0,
             generator=torch.Generator(),  # for the workers' seeds, which would else come from the global generator

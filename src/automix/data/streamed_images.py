@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, get_worker_info
 
 from automix.core.draws import step_seed
+from automix.core.normalization import Normalization
 from automix.data.batch_plan import BatchPlan
 from automix.data.sources import Source
 
@@ -22,14 +23,14 @@ Draw = tuple[int, int]
 IDLE = -1  # the entry of a worker that reads no image
 
 
-class StreamedImages(Dataset[tuple[Tensor, int]]):
+class StreamedImages(Dataset[tuple[Any, int]]):
     """Images read and transformed, each with its own seed.
 
     Every worker records, as (process id, position), which image it is reading, in shared memory that outlives it.
 
     Args:
         source: The dataset.
-        transform: Turns a PIL image into a tensor.
+        transform: Turns a PIL image into a square one, or into a normalized tensor; None if images are squares.
         workers: Number of worker processes.
     """
 
@@ -41,7 +42,7 @@ class StreamedImages(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.source)
 
-    def __getitems__(self, draws: list[Draw]) -> list[tuple[Tensor, int]]:
+    def __getitems__(self, draws: list[Draw]) -> list[tuple[Any, int]]:
         """Make a whole batch, as DataLoader asks for it; restoring the random states takes half a millisecond."""
         with _random_states_kept():
             return [self._make(index, seed) for index, seed in draws]
@@ -60,9 +61,11 @@ class StreamedImages(Dataset[tuple[Tensor, int]]):
             time.sleep(0.05)
         return []
 
-    def _make(self, index: int, seed: int) -> tuple[Tensor, int]:
+    def _make(self, index: int, seed: int) -> tuple[Any, int]:
         with self._recorded(index):
             image, label = self.source.read(index)
+            if self.transform is None:
+                return image, label
             _seed_everything(seed)
             return self.transform(image), label
 
@@ -102,19 +105,28 @@ class StepSampler:
                 yield [(index, step_seed(seed, place, stream="draw")) for place, index in enumerate(chosen)]
 
 
-def collate(items: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
-    """Stack images and labels.
+def collate(items: list[tuple[Any, int]], normalization: Normalization) -> tuple[Tensor, Tensor]:
+    """Make a batch of images and labels.
 
     Args:
-        items: Images ``(3, H, W)`` with their labels.
+        items: PIL images of one size, or normalized tensors ``(3, H, W)``, with their labels.
+        normalization: Mean and standard deviation of the pixels of PIL images.
 
     Returns:
-        Images ``(N, 3, H, W)``, channels-last, and labels ``(N,)``.
+        Normalized images ``(N, 3, H, W)``, channels-last, and labels ``(N,)``.
     """
+    import numpy as np
+
+    labels = torch.tensor([label for _, label in items])
     images = [image for image, _ in items]
-    batch = torch.empty(len(images), *images[0].shape, memory_format=torch.channels_last)
-    torch.stack(images, out=batch)  # one copy, directly into the channels-last order
-    return batch, torch.tensor([label for _, label in items])
+    if isinstance(images[0], Tensor):
+        batch = torch.empty(len(images), *images[0].shape, memory_format=torch.channels_last)
+        torch.stack(images, out=batch)  # one copy, directly into the channels-last order
+        return batch, labels
+    # Of a whole batch at once, with the arithmetic of torchvision's ToTensor and Normalize.
+    pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2)
+    mean, std = (torch.tensor(channels).view(3, 1, 1) for channels in (normalization.mean, normalization.std))
+    return pixels.div(255).sub_(mean).div_(std), labels
 
 
 @contextmanager

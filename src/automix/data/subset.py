@@ -1,4 +1,4 @@
-"""Choosing images by their labels: subsets of classes, few-shot subsets, and a few images of many classes."""
+"""Choosing images by their labels: subsets of classes, few-shot subsets, held-out parts, a few of many classes."""
 
 from collections.abc import Callable, Sized
 
@@ -52,6 +52,30 @@ def subset_positions(labels: Tensor, total: int, classes: int | None, per_class:
     if per_class is not None and not 1 <= per_class <= smallest:
         raise AutomixError(f"per_class must be in [1, {smallest}] (the size of the smallest class), got {per_class}")
     return torch.cat([member[:per_class] for member in members]).sort().values
+
+
+def held_out_positions(labels: Tensor, total: int, share: float) -> tuple[Tensor, Tensor]:
+    """Split a labeled dataset in two, class by class, to choose settings without looking at test images.
+
+    The split is the same for every run: it depends on the labels and the share alone.
+
+    Args:
+        labels: Class indices, ``(N,)``.
+        total: Number of classes.
+        share: Part of each class that is held out, in (0, 1); at least one image of each class.
+
+    Returns:
+        Positions of the images to train on and of the held-out images, each in ascending order.
+    """
+    order = torch.randperm(len(labels), generator=step_generator(0, 0, stream="validation"))
+    by_class = order[labels[order].argsort(stable=True)]
+    members = by_class.split(torch.bincount(labels, minlength=total).tolist())
+    if small := [number for number, member in enumerate(members) if len(member) < 2]:
+        raise AutomixError(f"validation needs 2 training images of each class, class {small[0]} has fewer")
+    counts = [min(max(1, round(share * len(member))), len(member) - 1) for member in members]
+    held = torch.cat([member[:count] for member, count in zip(members, counts, strict=True)])
+    kept = torch.cat([member[count:] for member, count in zip(members, counts, strict=True)])
+    return kept.sort().values, held.sort().values
 
 
 def spread_over_classes(labels: Tensor, count: int) -> Tensor:

@@ -22,7 +22,7 @@ from automix.core.errors import AutomixError
 from automix.core.validation import check_range, check_whole
 from automix.evaluation.adversarial import EPS, pgd, pixel_gradient, project
 from automix.evaluation.plots import GREEN, RED, as_image, new_figure, shorten
-from automix.evaluation.predictions import check_predictions
+from automix.evaluation.predictions import Predictions, check_predictions, predict_unless_given
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples
@@ -48,6 +48,7 @@ def evaluate_attacks(
     eps: float = EPS,
     steps: int = 20,
     seed: int = 0,
+    predictions: Predictions | None = None,
     batch_size: int = BATCH,
     track: Track = no_progress,
 ) -> EvaluationResult:
@@ -59,6 +60,7 @@ def evaluate_attacks(
         eps: Largest change of a pixel, in [0, 1].
         steps: Steps of PGD, each of ``eps / 4``.
         seed: Seed of PGD's random starts, which do not depend on the batch size.
+        predictions: Result of `predict_logits` on the same images, to share one pass between evaluators.
         batch_size: Images attacked at once.
         track: Progress display, such as `progress_bar`.
 
@@ -70,13 +72,15 @@ def evaluate_attacks(
     check_whole("batch_size", batch_size, 1)
     if len(samples) == 0:
         raise AutomixError("samples must have at least 1 image, got 0")
+    # first: it checks that the model fits the data
+    logits, _ = predict_unless_given(predictions, model, samples, batch_size=batch_size, track=no_progress)
     device = next(model.parameters()).device
     generator = step_generator(seed, 0, stream="pgd")
     wrong, without_gradient = torch.zeros(3, dtype=torch.int64), 0
     examples: list[Example] = []
-    batches = samples.batches(batch_size, device)
-    for x, y in track(batches, math.ceil(len(samples) / batch_size), "attacks"):
-        clean = _predict(model, x, y, len(samples.classes))  # first: it checks that the model fits the data
+    answers = logits.argmax(dim=1).to(device).split(batch_size)
+    batches = track(samples.batches(batch_size, device), math.ceil(len(samples) / batch_size), "attacks")
+    for (x, y), clean in zip(batches, answers, strict=True):
         gradient = pixel_gradient(model, x, y)
         without_gradient += int((gradient == 0).flatten(1).all(dim=1).sum())
         attacked = [project(x + eps * gradient.sign(), x, eps), pgd(model, x, y, eps, eps / 4, steps, generator)]

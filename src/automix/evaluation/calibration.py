@@ -21,6 +21,8 @@ nll
     The mean negative log-likelihood of the true class in nats, the cross-entropy. Not a percentage.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,6 +42,7 @@ from automix.evaluation.temperature import CHUNK, chunks, cross_fit_temperature
 
 BINS = 15
 BELOW_ONE = 1 - 2**-24  # the largest float32 below 1
+CENTERS = (np.arange(BINS) + 0.5) / BINS
 LIGHT_RED, LIGHT_ORANGE = "#f3d6d6", "#f9e4cb"
 
 
@@ -62,7 +65,7 @@ def evaluate_calibration(
 
     Returns:
         ``ece``, ``ece_scaled``, ``temperature``, ``confidence``, ``overconfidence``, ``brier`` and ``nll``; the picture
-        is the reliability diagram.
+        is the reliability diagram, and the series are its bins.
     """
     if len(samples.classes) < 2 or len(samples) < 2:
         raise AutomixError(
@@ -82,12 +85,13 @@ def evaluate_calibration(
         "brier": brier,
         "nll": nll,
     }
+    bins = reliability(logits, labels)
     panels = {
-        f"before scaling\nECE {values['ece']:.1f} %": reliability(logits, labels),
+        f"before scaling\nECE {values['ece']:.1f} %": bins,
         f"divided by T = {values['temperature']:.2f}\nECE {values['ece_scaled']:.1f} %": reliability(scaled, labels),
     }
     notes = ("temperature, brier (sum over classes, 0 to 2) and nll (nats) are not percentages",)
-    return EvaluationResult(values, {"reliability": partial(draw_reliability, panels)}, notes)
+    return EvaluationResult(values, {"reliability": partial(draw_reliability, panels)}, notes, bins.series())
 
 
 def expected_calibration_error(logits: Tensor, labels: Tensor) -> float:
@@ -131,6 +135,17 @@ class Reliability(NamedTuple):
     accuracy: Tensor
     confidence: Tensor
 
+    def series(self) -> dict[str, list[float | None]]:
+        """List the bins for `EvaluationResult.series`, None instead of NaN."""
+        return {name: [None if math.isnan(value) else value for value in values.tolist()]
+                for name, values in self._asdict().items()}  # fmt: skip
+
+    @classmethod
+    def from_series(cls, series: Mapping[str, Sequence[float | None]]) -> "Reliability":
+        """Read the bins that `series` listed."""
+        columns = ([math.nan if value is None else value for value in series[name]] for name in cls._fields)
+        return cls(*(torch.tensor(column, dtype=torch.float64) for column in columns))
+
 
 def reliability(logits: Tensor, labels: Tensor) -> Reliability:
     """Compute the bins of the ECE, which is the sum of share * |accuracy - confidence|."""
@@ -146,22 +161,25 @@ def draw_reliability(panels: dict[str, Reliability]) -> Image.Image:
     """Draw accuracy over confidence with the gap between them; below, how many images each bin has."""
     rows = {"nrows": 2, "gridspec_kw": {"height_ratios": (4, 1)}}
     figure, axes = new_figure(4.2 * len(panels), 5.7, ncols=len(panels), squeeze=False, sharex=True, **rows)
-    centers = (np.arange(BINS) + 0.5) / BINS
-    width = 1 / BINS
     for (above, below), (title, bins) in zip(axes.T, panels.items(), strict=True):
-        share, accuracy, confidence = (values.numpy() for values in bins)
-        gap = confidence - accuracy
-        over = {"bottom": accuracy, "color": LIGHT_RED, "edgecolor": RED, "hatch": "///"}
-        under = {"bottom": confidence, "color": LIGHT_ORANGE, "edgecolor": ORANGE, "hatch": "xxx"}
-        above.bar(centers, accuracy, width, color=BLUE, edgecolor="white", label="accuracy")
-        above.bar(centers, np.where(gap > 0, gap, np.nan), width, label="overconfident", **over)
-        above.bar(centers, np.where(gap < 0, -gap, np.nan), width, label="underconfident", **under)
-        above.plot((0, 1), (0, 1), color="red", linewidth=1.5, label="calibrated")
+        draw_bins(above, bins)
         above.text(0.96, 0.05, title, ha="right", bbox={"facecolor": "white", "edgecolor": GRAY})
-        above.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        below.bar(centers, 100 * share, width, color=GRAY, edgecolor="white")
+        below.bar(CENTERS, 100 * bins.share.numpy(), 1 / BINS, color=GRAY, edgecolor="white")
         below.set(xlabel="confidence", ylim=(0, None))
     axes[0, 0].set_ylabel("accuracy")
     axes[1, 0].set_ylabel("images, %")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
     return as_image(figure)
+
+
+def draw_bins(axis: Any, bins: Reliability) -> None:
+    """Draw accuracy over confidence, the gap between them and the diagonal of a calibrated classifier."""
+    accuracy, confidence = bins.accuracy.numpy(), bins.confidence.numpy()
+    gap, width = confidence - accuracy, 1 / BINS
+    over = {"bottom": accuracy, "color": LIGHT_RED, "edgecolor": RED, "hatch": "///"}
+    under = {"bottom": confidence, "color": LIGHT_ORANGE, "edgecolor": ORANGE, "hatch": "xxx"}
+    axis.bar(CENTERS, accuracy, width, color=BLUE, edgecolor="white", label="accuracy")
+    axis.bar(CENTERS, np.where(gap > 0, gap, np.nan), width, label="overconfident", **over)
+    axis.bar(CENTERS, np.where(gap < 0, -gap, np.nan), width, label="underconfident", **under)
+    axis.plot((0, 1), (0, 1), color="red", linewidth=1.5, label="calibrated")
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")

@@ -65,7 +65,7 @@ def cam_panels(
         shown[name] = torch.stack([y[:count], y[count : 2 * count]], dim=1)
     rows: list[list[Tile]] = [[] for _ in range(3 * count)]
     for name, images in columns.items():
-        tiles = _column(model, name, images, shown[name], samples.classes, method, layer)
+        tiles = cam_column(model, name, images, shown[name], samples.classes, method, layer)
         for pair, tiles_below in enumerate(tiles):
             for row, tile in enumerate(tiles_below, 3 * pair):
                 rows[row].append(tile)
@@ -81,10 +81,29 @@ def _mixed(name: str, mix: Mixer, x: Tensor, y: Tensor, lam: float, partner: Ten
     return mixed.detach()
 
 
-def _column(
-    model: nn.Module, name: str, x: Tensor, shown: Tensor, classes: Sequence[str], method: str, layer: int | str
+def cam_column(
+    model: nn.Module,
+    name: str,
+    x: Tensor,
+    shown: Tensor,
+    classes: Sequence[str],
+    method: str = "cam",
+    layer: int | str = 4,
 ) -> list[list[Tile]]:
-    """Tiles of each image in `x`, of classes `shown` (N, 1 or 2): the image and the maps of its top-2 classes."""
+    """Make the tiles of images and of the maps of their two most probable classes.
+
+    Args:
+        model: Classifier from pixels in [0, 1] to logits.
+        name: Caption of the images; the class is added to that of images of one class.
+        x: Pixels in [0, 1], ``(N, 3, S, S)``.
+        shown: The classes in each image, ``(N, 1)`` or, for mixed samples, ``(N, 2)``.
+        classes: Names of the classes.
+        method: ``"cam"`` or ``"grad_cam"``.
+        layer: Grad-CAM's layer.
+
+    Returns:
+        Of each image: itself, the map of the most probable class, and that of the second.
+    """
     with eval_mode(model), torch.no_grad():
         top2 = model(x).softmax(dim=1).topk(2)
     maps, _ = class_maps(model, x, top2.indices, method, layer)

@@ -1,12 +1,12 @@
 """Efficiency: what a classifier costs, and what a training step of a method costs beside a plain one.
 
-The columns of the paper's Table 9 (parameters and training time), and more:
+The columns of the paper's Table 11 (parameters and training time), and more:
 
 parameters_m
     Parameters of the classifier, in millions. No method leaves more of them after training.
 extra_parameters_m
-    Parameters that are trained besides, in millions: AutoMix's Mix Block. The paper's column is the sum of the two. The
-    momentum teacher is a copy without training and does not count.
+    Parameters that are trained besides, in millions: AutoMix's Mix Block and its second head. The paper's column is the
+    sum of the two. The momentum teacher is a copy without training and does not count.
 gmacs
     Multiply-adds of a forward pass of one image, in 10^9, by torch's FlopCounterMode (convolutions, matrix products and
     attention; not activations, norms and pooling). Papers call this FLOPs; counted in full it is twice as many.

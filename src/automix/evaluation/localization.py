@@ -14,12 +14,13 @@ one, and an IoU of 0.5 is reached at the best threshold for 0.5.
 Compared with the authors' code: enlarging, scaling and 8 bits are theirs, and their 1,000 thresholds fall onto the 255
 used here (t / 255 for t from 0 to 254). Three details differ. They also try boxes around holes in a region. Their boxes
 of regions that do not touch the border are one pixel wider and higher; ours are exact. They squeeze images into a
-square; here the center is cropped, and an image whose box is cropped away entirely is left out.
+square (bilinear; bicubic here), as ``squeeze=True`` does; by default the center is cropped, as in all other
+evaluations, and an image whose box is cropped away entirely is left out.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -52,6 +53,7 @@ def evaluate_localization(
     *,
     method: str = "cam",
     layer: int | str = 4,
+    squeeze: bool = False,
     batch_size: int = BATCH,
     track: Track = no_progress,
 ) -> EvaluationResult:
@@ -62,6 +64,7 @@ def evaluate_localization(
         samples: Test images with boxes (datasets cub200, pets, tiny-imagenet, shapes).
         method: ``"cam"``, or ``"grad_cam"`` for networks without CAM.
         layer: Grad-CAM's layer: a stage 1 to 4, or the name of a submodule.
+        squeeze: Squeeze images into a square instead of cropping the center, as Choe et al. do.
         batch_size: Images per forward pass.
         track: Progress display, such as `progress_bar`.
 
@@ -74,7 +77,7 @@ def evaluate_localization(
     if not samples.has_boxes:
         raise AutomixError("samples must have boxes; datasets with boxes are cub200, pets, tiny-imagenet, shapes")
     _check_model(model, samples)
-    samples = samples.with_boxes()
+    samples = replace(samples.with_boxes(), squeeze=squeeze or samples.squeeze)
     localize = partial(_localize, model, method=method, layer=layer)
     counts = _Counts()
     total = math.ceil(len(samples) / batch_size)

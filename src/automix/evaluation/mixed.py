@@ -30,7 +30,7 @@ from automix.core.target import MixedTarget
 from automix.core.validation import check_whole
 from automix.evaluation.mixers import Mixer
 from automix.evaluation.plots import as_image, new_figure
-from automix.evaluation.predictions import check_predictions
+from automix.evaluation.predictions import Predictions, check_predictions
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples
@@ -86,6 +86,7 @@ def evaluate_mixed(
     *,
     lams: Sequence[float] = LAMS,
     seed: int = 0,
+    predictions: Predictions | None = None,
     batch_size: int = BATCH,
     track: Track = no_progress,
 ) -> MixedResult:
@@ -97,14 +98,16 @@ def evaluate_mixed(
         mixers: Mixers by name; see `method_mixer` and `task_mixer`.
         lams: Shares of the first image, in [0, 1], at least one of them strictly between.
         seed: Decides, with `batch_size`, which images are paired.
+        predictions: Result of `predict_logits` on the same images. Where a mixer returns them unchanged, at lam 0 and
+            1, they need no further pass.
         batch_size: Images mixed at once, 2 or more.
         track: Progress display, such as `progress_bar`.
 
     Returns:
         ``<mixer>_top1`` and ``<mixer>_top2``, means over 0 < lam < 1, and ``<mixer>_top2_at_0.5``, in percent; all lams
-        are in `curves` and in the picture.
+        are in `curves`, in the series and in the picture.
     """
-    curves = _measure(model, samples, mixers, sorted(set(lams)), seed, batch_size, track)
+    curves = _measure(model, samples, mixers, sorted(set(lams)), seed, predictions, batch_size, track)
     values: dict[str, float] = {}
     for name, curve in curves.items():
         values |= {f"{name}_top1": curve.mean_between(curve.top1), f"{name}_top2": curve.mean_between(curve.top2)}
@@ -112,7 +115,10 @@ def evaluate_mixed(
             values[f"{name}_top2_at_0.5"] = curve.top2[curve.lams.index(0.5)]
     pairs = next(iter(curves.values())).pairs
     note = f"{pairs} pairs of two classes; {len(samples) - pairs} pairs of one class are left out"
-    return MixedResult(values, {"mixed": lambda: draw_curves(curves)}, (note,), curves)
+    series: dict[str, list[float | None]] = {"lams": [*sorted(set(lams))]}
+    for name, curve in curves.items():
+        series |= {f"{name}_top1": list(curve.top1), f"{name}_top2": list(curve.top2)}
+    return MixedResult(values, {"mixed": lambda: draw_curves(curves)}, (note,), series, curves)
 
 
 def _measure(
@@ -121,6 +127,7 @@ def _measure(
     mixers: Mapping[str, Mixer],
     lams: Sequence[float],
     seed: int,
+    predictions: Predictions | None,
     batch_size: int,
     track: Track,
 ) -> dict[str, Curve]:
@@ -128,11 +135,11 @@ def _measure(
     device = next(model.parameters()).device
     hits = {name: torch.zeros(len(lams), 2, dtype=torch.int64) for name in mixers}
     pairs = 0
-    steps = _steps(samples, mixers, lams, seed, batch_size, device)
+    steps = _steps(samples, mixers, lams, seed, predictions, batch_size, device)
     total = math.ceil(len(samples) / batch_size) * len(mixers) * len(lams)
-    for name, place, pixels, target in track(steps, total, "mixed samples"):
+    for name, place, pixels, target, known in track(steps, total, "mixed samples"):
         with torch.no_grad(), eval_mode(model):
-            logits = model(pixels)
+            logits = model(pixels) if known is None else known
         check_predictions((logits, target.y_a), len(samples.classes))
         top1, top2 = pair_correct(logits, target.y_a, target.y_b)
         hits[name][place] += torch.stack([top1.sum(), top2.sum()]).cpu()
@@ -145,11 +152,22 @@ def _measure(
 
 
 def _steps(
-    samples: Samples, mixers: Mapping[str, Mixer], lams: Sequence[float], seed: int, batch_size: int, device: Any
-) -> Iterator[tuple[str, int, Tensor, MixedTarget]]:
-    """Each batch mixed by each mixer at each lam: the mixer's name, the position of lam, the samples, their target."""
+    samples: Samples,
+    mixers: Mapping[str, Mixer],
+    lams: Sequence[float],
+    seed: int,
+    predictions: Predictions | None,
+    batch_size: int,
+    device: Any,
+) -> Iterator[tuple[str, int, Tensor, MixedTarget, Tensor | None]]:
+    """Each batch mixed by each mixer at each lam: the mixer's name, the position of lam, the samples, their target.
+
+    The last are the logits of the samples, where they are images of the batch whose logits are known.
+    """
     order = torch.randperm(len(samples), generator=step_generator(seed, 0, stream="mixed samples"))
-    for pixels, labels in samples.take(order).batches(batch_size, device):
+    batches = samples.take(order).batches(batch_size, device)
+    for (pixels, labels), places in zip(batches, order.split(batch_size), strict=True):
+        clean = None if predictions is None else predictions[0][places].to(device)
         index = torch.arange(len(labels), device=device).roll(1)
         for name, mix in mixers.items():
             for place, lam in enumerate(lams):
@@ -157,7 +175,15 @@ def _steps(
                 if mixed.shape != pixels.shape:
                     shapes = f"{tuple(pixels.shape)}, got {tuple(mixed.shape)}"
                     raise AutomixError(f"mixer {name!r} must return pixels of shape {shapes}")
-                yield name, place, mixed, MixedTarget(labels, labels[index], torch.tensor(lam))
+                known = None if clean is None else _known_logits(mixed, pixels, clean, lam, index)
+                yield name, place, mixed, MixedTarget(labels, labels[index], torch.tensor(lam)), known
+
+
+def _known_logits(mixed: Tensor, pixels: Tensor, clean: Tensor, lam: float, index: Tensor) -> Tensor | None:
+    """The logits of samples that are one of their two images, pixel by pixel; None for all others."""
+    if lam == 1 and torch.equal(mixed, pixels):
+        return clean
+    return clean[index] if lam == 0 and torch.equal(mixed, pixels[index]) else None
 
 
 def _check(samples: Samples, mixers: Mapping[str, Mixer], lams: Sequence[float], batch_size: int) -> None:
@@ -174,12 +200,24 @@ def _check(samples: Samples, mixers: Mapping[str, Mixer], lams: Sequence[float],
 
 def draw_curves(curves: Mapping[str, Curve]) -> Image.Image:
     """Draw top-1 and top-2 over lam, with a line for each mixer."""
+    return draw_accuracies({name: vars(curve) for name, curve in curves.items()})
+
+
+def draw_accuracies(lines: Mapping[str, Mapping[str, Sequence[float]]]) -> Image.Image:
+    """Draw top-1 and top-2 on mixed samples over lam.
+
+    Args:
+        lines: By name, ``lams``, ``top1`` and ``top2``.
+
+    Returns:
+        The picture, with a line for each name.
+    """
     figure, axes = new_figure(9.0, 4.0, ncols=2)
     titles = ("top-1: the prediction is one of the two", "top-2: the first two predictions are the two")
     for axis, title, which in zip(axes, titles, ("top1", "top2"), strict=True):
-        for number, (name, curve) in enumerate(curves.items()):
+        for number, (name, line) in enumerate(lines.items()):
             style = {"color": f"C{number % 10}", "linestyle": ("-", "--", ":")[number // 10 % 3]}
-            axis.plot(curve.lams, getattr(curve, which), marker="o", markersize=3.5, label=name, **style)
+            axis.plot(line["lams"], line[which], marker="o", markersize=3.5, label=name, **style)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("lam, the share of the first image")
         axis.set_ylabel("accuracy (%)")

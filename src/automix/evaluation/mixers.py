@@ -1,8 +1,6 @@
 """Mixers of pixels, as the evaluations of mixed samples take them: from a method's name or from a trained task."""
 
-import inspect
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -11,7 +9,7 @@ from torch import Tensor, nn
 from automix.core.draws import step_generator
 from automix.core.errors import AutomixError
 from automix.core.normalization import denormalize, normalize
-from automix.methods import check_method, create_task
+from automix.methods import check_method, create_task, takes_normalization
 from automix.networks.modes import eval_mode
 from automix.tasks.task import Task
 
@@ -37,7 +35,7 @@ def method_mixer(name: str, **options: Any) -> Mixer:
         AutomixError: The method needs a network; use `task_mixer`.
     """
     check_method(name)
-    if _takes_normalization(name):
+    if takes_normalization(name):
         options = {**IDENTITY, **options}
     try:
         task = create_task(name, nn.Identity(), **options)
@@ -68,10 +66,14 @@ def task_mixer(task: Task, mean: Sequence[float] | Tensor, std: Sequence[float] 
     if not smallest > 0:
         raise AutomixError(f"std must be > 0, got {smallest:g}")
 
+    last: list[tuple[Tensor, Tensor]] = []  # pixels, normalized: one tensor for all lams of a batch
+
     def mix(pixels: Tensor, labels: Tensor, lam: float, index: Tensor) -> Tensor:
         per_sample = torch.full((len(pixels),), lam, device=pixels.device)
         generator = step_generator(0, 0, stream=f"mixed samples {labels.tolist()} {index.tolist()}")
-        x = normalize(pixels, mean, std)
+        if not last or last[0][0] is not pixels:
+            last[:] = [(pixels, normalize(pixels, mean, std))]
+        x = last[0][1]
         with torch.no_grad(), eval_mode(task):
             mixed = task.make_mixed(x, labels, lam=per_sample, index=index, generator=generator)
         if mixed.target.y_a.ndim != 1:
@@ -97,11 +99,6 @@ def mixes_pairs(task: Task, x: Tensor) -> bool:
     with eval_mode(task):
         target = task.mix(x[:2], lam=0.5, index=index).target
     return target.y_a.ndim == 1 and torch.equal(target.y_b, index)
-
-
-def _takes_normalization(name: str) -> bool:
-    function = getattr(import_module(f"automix.methods.{name}"), name, None)  # learned methods have none
-    return function is not None and "mean" in inspect.signature(function).parameters
 
 
 def _needs_no_network(name: str) -> bool:

@@ -16,6 +16,8 @@ class EvaluationResult:
     """Functions that draw a picture, by file name without its ending."""
     notes: tuple[str, ...] = ()
     """What a reader of the values must know, a sentence each."""
+    series: dict[str, list[float | None]] = field(default_factory=dict)
+    """Numbers along an axis, by name, from which several runs are drawn in one picture; None where there is none."""
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         return iter(self.values.items())

@@ -6,7 +6,7 @@ from typing import Any
 
 from automix._version import __version__
 from automix.core.errors import AutomixError, one_line
-from automix.core.files import write_atomically, write_text
+from automix.core.files import exclusive, write_atomically, write_text
 from automix.evaluation.inputs import EvaluationInputs
 from automix.evaluation.plots import NoPlotsError
 from automix.evaluation.result import EvaluationResult
@@ -38,6 +38,7 @@ def write_result(folder: Path, inputs: EvaluationInputs, name: str, result: Eval
         notes.append(f"not all pictures are drawn: {error}")
     entry = {
         "values": result.values,
+        **({"series": result.series} if result.series else {}),
         "notes": notes,
         "pictures": pictures,
         "source": inputs.source,
@@ -46,8 +47,9 @@ def write_result(folder: Path, inputs: EvaluationInputs, name: str, result: Eval
         "images": len(inputs.samples),
         "automix": __version__,
     }
-    results = {**read_results(folder), name: entry}
-    write_text(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    with exclusive(folder / RESULTS):
+        results = {**read_results(folder), name: entry}
+        write_text(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     return tuple(notes)
 
 
@@ -58,8 +60,8 @@ def read_results(folder: Path) -> dict[str, Any]:
         folder: The folder of an evaluation.
 
     Returns:
-        Entries by evaluator, with ``values``, ``notes``, ``pictures``, ``source``, ``which``, ``data`` and ``images``;
-        empty if there is no file.
+        Entries by evaluator, with ``values``, ``series`` (if the evaluator has any), ``notes``, ``pictures``,
+        ``source``, ``which``, ``data`` and ``images``; empty if there is no file.
     """
     path = folder / RESULTS
     if not path.exists():

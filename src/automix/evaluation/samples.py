@@ -18,7 +18,7 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class Samples:
-    """Test images, resized and center-cropped to one size.
+    """Test images, resized and center-cropped, or squeezed, to one size.
 
     Files are read batch by batch, in order, in every pass, so a test set may be larger than the memory.
 
@@ -26,11 +26,13 @@ class Samples:
         source: The images: an `ImageSet`, `ImageFiles`, or any object with `classes`, `labels`, `read` and a length.
         image_size: Side of the images in pixels.
         crop: The shorter side is resized to ``image_size / crop``, then the center is cropped.
+        squeeze: Resize both sides to `image_size` instead: nothing is cropped and the aspect ratio is lost.
     """
 
     source: Source
     image_size: int
     crop: float = 1.0
+    squeeze: bool = False
 
     def __len__(self) -> int:
         return len(self.source)
@@ -66,9 +68,9 @@ class Samples:
         """
         for positions in torch.arange(len(self)).split(batch_size):
             if isinstance(self.source, ImageFiles):
-                yield self.source.take(positions).in_memory(self.image_size, self.crop)
+                yield self.source.take(positions).in_memory(self.image_size, self.crop, self.squeeze)
             elif isinstance(self.source, ImageSet):
-                yield self.source.take(positions).resized(self.image_size, self.crop)
+                yield self.source.take(positions).resized(self.image_size, self.crop, self.squeeze)
             else:
                 yield self._read(positions)
 
@@ -116,7 +118,8 @@ class Samples:
 
     def _read(self, positions: Tensor) -> ImageSet:
         images, labels = zip(*(self.source.read(position) for position in positions.tolist()), strict=True)
-        pixels = [np.asarray(resize_and_crop(image, image.size, self.image_size, self.crop)) for image in images]
+        fit = (self.image_size, self.crop, self.squeeze)
+        pixels = [np.asarray(resize_and_crop(image, image.size, *fit)) for image in images]
         return ImageSet(
             torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels), self.classes
         )

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from automix.core.normalization import normalize
+from automix.data.registry import DATASETS
 from automix.evaluation.cam import NoCamError, cam
+from automix.evaluation.corruptions.accuracy import SEVERITIES
 from automix.evaluation.inputs import EvaluationInputs
 from automix.evaluation.mixers import Mixer, method_mixer, mixes_pairs, task_mixer
 from automix.evaluation.predictions import Predictions, predict_logits
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.samples import BATCH
+from automix.tasks.image_cache import with_cache
 
+MIDDLE = 3  # of the severities 1 to 5
 COMPARED = ("mixup", "cutmix")  # mixers beside the run's own
 
 
@@ -32,13 +36,24 @@ class Session:
         inputs: The classifier and its test images.
         batch_size: Images per forward pass.
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C; corrupted images are generated if not given.
+        squeeze: Squeeze images into a square for the localization, instead of cropping the center.
         track: Progress display.
+        severities: Severities of the corruptions; chosen by the data if not given.
     """
 
     inputs: EvaluationInputs
     batch_size: int = BATCH
     corrupted: Path | None = None
+    squeeze: bool = False
     track: Track = no_progress
+    severities: tuple[int, ...] | None = None
+
+    @property
+    def chosen_severities(self) -> tuple[int, ...]:
+        """The severities that are given, or all five; of a folder of one's own the middle one."""
+        if self.severities is not None:
+            return self.severities
+        return SEVERITIES if self.corrupted is not None or self.inputs.data in DATASETS else (MIDDLE,)
 
     @property
     def classifier_and_samples(self) -> tuple[Any, Any]:
@@ -79,7 +94,8 @@ class Session:
         x, _ = next(self.inputs.samples.batches(2, self.inputs.device))
         if len(x) == 2 and not mixes_pairs(task, normalize(x, card.mean, card.std)):
             return Mixers(mixers, [f"{config.method} is left out: it does not mix pairs of images"])
-        mixers[config.method] = task_mixer(task, card.mean, card.std)
+        # one batch: all lams of a batch follow each other
+        mixers[config.method] = task_mixer(with_cache(task, batches=1), card.mean, card.std)
         if self.inputs.which == "best":
             return Mixers(mixers, [f"{config.method} mixes as after the last epoch, not as after the best one"])
         return Mixers(mixers)

@@ -1,7 +1,7 @@
 """The evaluators by name, as `automix evaluate` and `automix.evaluate` run them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,7 +11,7 @@ from automix.evaluation.accuracy import evaluate_accuracy
 from automix.evaluation.attacks import evaluate_attacks
 from automix.evaluation.calibration import evaluate_calibration
 from automix.evaluation.cam_panels import cam_panels
-from automix.evaluation.corruptions.accuracy import evaluate_corruptions
+from automix.evaluation.corruptions.accuracy import SEVERITIES, evaluate_corruptions
 from automix.evaluation.efficiency import evaluate_efficiency
 from automix.evaluation.inputs import open_inputs
 from automix.evaluation.localization import evaluate_localization
@@ -46,11 +46,13 @@ class Evaluator:
         about: What it measures, in a few words.
         run: Evaluates.
         missing: Says what the classifier or its data lacks for it; empty if nothing.
+        in_all: Whether ``"all"`` includes it.
     """
 
     about: str
     run: Callable[[Session], EvaluationResult]
     missing: Callable[[Session], str] = lambda session: ""
+    in_all: bool = True
 
 
 def evaluate(
@@ -63,6 +65,8 @@ def evaluate(
     weights: str | None = None,
     images: int | None = None,
     corrupted: str | Path | None = None,
+    severities: Sequence[int] | None = None,
+    squeeze: bool = False,
     batch_size: int = BATCH,
     device: torch.device | str = "auto",
     out: str | Path | None = None,
@@ -73,13 +77,16 @@ def evaluate(
     Args:
         run: A run folder, a classifier's file, or the name of a network of timm's.
         on: Names of evaluators: accuracy, calibration, corruptions, attacks, mixed, localization, efficiency; or
-            ``"all"``, which leaves out those that the run and its data do not allow.
+            ``"all"``, which leaves out efficiency and those that the run and its data do not allow.
         data: Name or folder of a dataset; the one that the classifier was trained on if not given.
         data_root: Where named datasets are.
         which: The weights of a run after the last epoch, or those with the highest test accuracy.
         weights: A file or folder of weights for a network given by name; pretrained weights if not given.
         images: Use this many test images only, of as many classes as possible.
         corrupted: A folder in the layout of CIFAR-C or ImageNet-C; corrupted images are generated if not given.
+        severities: Severities of the corruptions, from 1 to 5. If not given, all of them on a named dataset, and 3
+            alone on a folder.
+        squeeze: Squeeze images into a square for the localization, as Choe et al. do, instead of cropping the center.
         batch_size: Images per forward pass.
         device: Where the classifier runs; ``"auto"`` for the first accelerator there is.
         out: Write values and pictures into this folder; nothing is written if not given.
@@ -96,7 +103,14 @@ def evaluate(
     inputs = open_inputs(
         run, data=data, data_root=data_root, weights=weights, which=which, images=images, device=device
     )
-    session = Session(inputs, batch_size, None if corrupted is None else Path(corrupted), track)
+    session = Session(
+        inputs,
+        batch_size,
+        None if corrupted is None else Path(corrupted),
+        squeeze=squeeze,
+        track=track,
+        severities=None if severities is None else tuple(severities),
+    )
     results = {}
     for name, result in run_evaluators(session, names):
         if isinstance(result, EvaluationResult):
@@ -113,7 +127,7 @@ def select_evaluators(names: Sequence[str]) -> list[str]:
         names: Names of EVALUATORS, or ``"all"``.
 
     Returns:
-        Each name once, in the order of EVALUATORS.
+        Each name once, in the order of EVALUATORS; with ``"all"`` also those that it does not include.
     """
     for name in names:
         if name != ALL and name not in EVALUATORS:
@@ -126,14 +140,17 @@ def run_evaluators(session: Session, names: Sequence[str]) -> Iterator[tuple[str
 
     Args:
         session: What they share.
-        names: Names of EVALUATORS; with ``"all"``, those that the session does not allow are skipped.
+        names: Names of EVALUATORS. With ``"all"``, those that the session does not allow are skipped, and those that
+            it does not include unless they are named beside it.
 
     Yields:
         The name of each evaluator, and its result or why it was skipped.
     """
     for name in select_evaluators(names):
         evaluator = EVALUATORS[name]
-        if ALL in names and (missing := evaluator.missing(session)):
+        if ALL in names and not evaluator.in_all and name not in names:
+            yield name, Skipped(f"it is not part of {ALL!r}; --on {ALL} {name} adds it")
+        elif ALL in names and (missing := evaluator.missing(session)):
             yield name, Skipped(missing)
         else:
             yield name, evaluator.run(session)
@@ -148,24 +165,35 @@ def _calibration(session: Session) -> EvaluationResult:
 
 
 def _corruptions(session: Session) -> EvaluationResult:
-    return evaluate_corruptions(*session.classifier_and_samples, folder=session.corrupted, **session.options)
+    chosen = session.chosen_severities
+    result = evaluate_corruptions(
+        *session.classifier_and_samples,
+        folder=session.corrupted,
+        severities=chosen,
+        predictions=session.predictions,
+        **session.options,
+    )
+    if session.severities is not None or chosen == SEVERITIES:
+        return result
+    every = " ".join(map(str, SEVERITIES))
+    return replace(result, notes=(*result.notes, f"one severity of five; --severities {every} measures all of them"))
 
 
 def _attacks(session: Session) -> EvaluationResult:
-    return evaluate_attacks(*session.classifier_and_samples, **session.options)
+    return evaluate_attacks(*session.classifier_and_samples, predictions=session.predictions, **session.options)
 
 
 def _mixed(session: Session) -> EvaluationResult:
     mixers = session.mixers.by_name
-    result = evaluate_mixed(*session.classifier_and_samples, mixers, **session.options)
+    result = evaluate_mixed(*session.classifier_and_samples, mixers, predictions=session.predictions, **session.options)
     pictures = dict(result.pictures)
     if session.has_cam:
         pictures["cam-panels"] = lambda: cam_panels(*session.classifier_and_samples, mixers)
-    return EvaluationResult(result.values, pictures, (*result.notes, *session.mixers.notes))
+    return EvaluationResult(result.values, pictures, (*result.notes, *session.mixers.notes), result.series)
 
 
 def _localization(session: Session) -> EvaluationResult:
-    return evaluate_localization(*session.classifier_and_samples, **session.options)
+    return evaluate_localization(*session.classifier_and_samples, squeeze=session.squeeze, **session.options)
 
 
 def _no_boxes_or_maps(session: Session) -> str:
@@ -195,6 +223,6 @@ EVALUATORS = {
     "attacks": Evaluator("FGSM and PGD-20 at 8/255", _attacks),
     "mixed": Evaluator("are both images of a mixed sample recognized, over lam", _mixed),
     "localization": Evaluator("MaxBoxAccV2 of class activation maps", _localization, _no_boxes_or_maps),
-    "efficiency": Evaluator("parameters, MACs, step time and memory beside vanilla's", _efficiency),
+    "efficiency": Evaluator("parameters, MACs, step time and memory beside vanilla's", _efficiency, in_all=False),
 }
 """The evaluators by name, in the order in which they run."""

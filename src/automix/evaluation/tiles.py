@@ -11,22 +11,23 @@ from automix.evaluation.heatmaps import overlay
 SIDE = 144  # px, about
 
 
-def to_tile_size(images: Tensor) -> tuple[Tensor, float]:
-    """Scale images to about `SIDE` px: small ones by a whole factor, so that pixels stay visible.
+def to_tile_size(images: Tensor, side: int = SIDE) -> tuple[Tensor, float]:
+    """Scale images to about `side` px: small ones by a whole factor, so that pixels stay visible.
 
     Args:
         images: ``(N, 3, S, S)``, uint8 or in [0, 1].
+        side: Side of the result in pixels, about.
 
     Returns:
         Floats in [0, 1] on the CPU, and the factor of the scaling.
     """
     floats = images.detach().cpu().float() / (1 if images.is_floating_point() else 255)
     size = images.shape[-1]
-    if size <= SIDE:
-        scale = round(SIDE / size)
+    if size <= side:
+        scale = round(side / size)
         return floats.clamp(0, 1).repeat_interleave(scale, dim=2).repeat_interleave(scale, dim=3), scale
-    small = F.interpolate(floats, size=(SIDE, SIDE), mode="bilinear", antialias=True)
-    return small.clamp(0, 1), SIDE / size
+    small = F.interpolate(floats, size=(side, side), mode="bilinear", antialias=True)
+    return small.clamp(0, 1), side / size
 
 
 def overlay_maps(images: Tensor, maps: Tensor) -> Tensor:

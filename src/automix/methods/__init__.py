@@ -4,19 +4,32 @@ A method is a module (or package) in this folder with a function of the same nam
 nothing to register: `methods` lists the folder. Modules whose name starts with an underscore are helpers.
 """
 
+import inspect
 import pkgutil
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from automix.core.validation import NOT_OPTIONS, no_such_option, unknown_name
 
-from automix.core.validation import unknown_name
-from automix.tasks.mix_task import MixTask
-from automix.tasks.task import Task
+if TYPE_CHECKING:
+    from torch import nn
 
-__all__ = ["check_method", "create_task", "find_method", "has_own_teacher", "methods", "presets_of", "settings_of"]
+    from automix.tasks.task import Task
+
+__all__ = [
+    "check_method",
+    "create_task",
+    "find_method",
+    "has_own_teacher",
+    "methods",
+    "option_sources",
+    "presets_of",
+    "settings_of",
+    "takes_normalization",
+]
 
 
 def methods() -> list[str]:
@@ -51,7 +64,7 @@ def find_method(name: str) -> ModuleType:
     return import_module(f"{__name__}.{name}")
 
 
-def create_task(name: str, model: nn.Module, **options: Any) -> Task:
+def create_task(name: str, model: "nn.Module", **options: Any) -> "Task":
     """Build the training task of a method around a model.
 
     A method that needs more than its mixing function (gradients, attention, a helper network) has a `create_task` of
@@ -65,10 +78,41 @@ def create_task(name: str, model: nn.Module, **options: Any) -> Task:
     Returns:
         The task.
     """
+    accepted = dict.fromkeys(option for options in option_sources(name).values() for option in options)
+    for option in options:
+        if option not in accepted:
+            raise no_such_option(name, option, accepted)
     module = find_method(name)
     if hasattr(module, "create_task"):
         return module.create_task(model, **options)
+    from automix.tasks.mix_task import MixTask
+
     return MixTask(model, getattr(module, name), **options)
+
+
+def option_sources(name: str) -> dict[Callable[..., Any], list[str]]:
+    """Find the options of a method in the signatures that define them.
+
+    Args:
+        name: One of `methods()`.
+
+    Returns:
+        Names of options by the function or class whose parameters they are: the method's function, its `create_task`,
+        and the task.
+    """
+    from automix.tasks.mix_task import MixTask
+
+    module = find_method(name)
+    sources = [getattr(module, key) for key in (name, "create_task") if hasattr(module, key)]
+    sources += getattr(module, "OPTION_SOURCES", (MixTask,))
+    return {source: _keywords(source) for source in sources}
+
+
+def _keywords(source: Callable[..., Any]) -> list[str]:
+    """The parameters that are options, and not the network, the batch or `**options`."""
+    parameters = inspect.signature(source).parameters.values()
+    named = [one.name for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    return [one for one in named if one not in (*NOT_OPTIONS, "model", "mix", "look")]
 
 
 def presets_of(name: str) -> tuple[str, ...]:
@@ -107,6 +151,20 @@ def settings_of(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """
     module = find_method(name)
     return module.resolve_settings(options) if hasattr(module, "resolve_settings") else {}
+
+
+def takes_normalization(name: str) -> bool:
+    """Tell whether a method works on pixels and so has to know how images were normalized.
+
+    Args:
+        name: One of `methods()`.
+
+    Returns:
+        True if its function or its `create_task` has the options ``mean`` and ``std``.
+    """
+    module = find_method(name)
+    functions = (getattr(module, attribute, None) for attribute in (name, "create_task"))
+    return any(callable(each) and "mean" in inspect.signature(each).parameters for each in functions)
 
 
 class _CallableModule(ModuleType):

@@ -6,11 +6,13 @@ from x_i, all others from x_j:
     s = 1 on the k most attended cells of x_i, else 0        lam := mean(s), about k / 49
 
 `plus` draws the number of cells instead: k = floor(49 * lam) with lam ~ Beta(alpha, 8). The helper is a trained
-network; without one the classifier that is trained takes its place (with ``ema=True`` its teacher). For small objects
-and where a pretrained helper is at hand: a random box often shows background only. The label is the area to the pixel,
-as cells differ by a pixel where 7 does not divide the image.
+network, given as a module or by its name, for which pretrained weights are looked up. Without one the classifier that
+is trained takes its place (with ``ema=True`` its teacher). For small objects and where a pretrained helper is at hand:
+a random box often shows background only. The label is the area to the pixel, as cells differ by a pixel where 7 does
+not divide the image.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +23,18 @@ from torch import Tensor, nn
 from automix.core.blend import at_least_float32, blend
 from automix.core.draws import draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
+from automix.core.normalization import denormalize, normalize
 from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
 from automix.core.validation import check_alpha, check_whole
+from automix.networks.create import create_model
 from automix.networks.feature_tap import FeatureTap, find_tap, stage_modules
 from automix.networks.modes import eval_mode
+from automix.networks.names import check_model_name
 from automix.networks.teacher import make_teacher
+from automix.networks.weights import Pretrained, find_pretrained
 from automix.tasks.mix_task import MixTask
 
 __all__ = ["AttentiveMix", "attentivemix", "create_task"]
@@ -149,29 +155,105 @@ class Helper:
             return self.tap(network, x.to(weight.dtype)).abs().mean(dim=1)
 
 
-def find_helper(model: nn.Module, helper: nn.Module | None, layer: int | str | None) -> Helper:
-    """Make the helper: a frozen copy of `helper`, or the task's classifier, which is built like `model`."""
-    network = model if helper is None else helper
-    if layer is None:
-        layer = len(stage_modules(network))
+class NamedHelper(Helper):
+    """A helper network given by its name, with pretrained weights; loaded when it is first used.
+
+    Images smaller than those it was trained on are enlarged for it.
+
+    Args:
+        name: Name of a network that `create_model` knows.
+        layer: Stage, or name of the submodule, whose feature map is the attention; the last stage if None.
+        weights: File or folder of weights; those that are published if None.
+        mean: Mean that normalized the images; the helper's own if None.
+        std: Standard deviation that normalized the images; the helper's own if None.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layer: int | str | None,
+        weights: str | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+    ) -> None:
+        check_model_name(name)
+        with torch.device("meta"):
+            structure = create_model(name, num_classes=1000)
+        super().__init__(find_tap(structure, _last_stage(structure, layer)))
+        self.name, self.weights = name, weights
+        self.scale = None if mean is None or std is None else (mean, std)
+        if torch.get_default_device().type == "meta":
+            self.find_weights()  # a rehearsal: an error if there are none, before any image is read
+
+    def find_weights(self) -> Pretrained:
+        """Find the weights, without reading them.
+
+        Returns:
+            Where they are. An `AutomixError` is raised if there are none.
+        """
+        try:
+            return find_pretrained(self.name, self.weights)
+        except AutomixError as error:
+            reason = str(error).partition(";")[0]  # after it comes advice for the network that is trained
+            raise AutomixError(f"helper {self.name}: {reason}; give helper_weights, a file or folder") from None
+
+    def __call__(self, task: MixTask, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        if self.network is None:
+            self.images = self.find_weights()
+            self.network = create_model(self.name, num_classes=1000)
+            self.images.load_into(self.network)
+            self.network = make_teacher(self.network)
+        return {"attention": self.attention(self.network, self._prepare(x))}
+
+    def _prepare(self, x: Tensor) -> Tensor:
+        """Images as the helper was trained on them."""
+        if self.scale is not None:
+            x = normalize(denormalize(x, *self.scale), self.images.mean, self.images.std)
+        if min(x.shape[-2:]) >= self.images.image_size:
+            return x
+        factor = self.images.image_size / min(x.shape[-2:])
+        return F.interpolate(x, scale_factor=factor, mode="bilinear", antialias=True)
+
+
+def _last_stage(network: nn.Module, layer: int | str | None) -> int | str:
+    layer = len(stage_modules(network)) if layer is None else layer
     if layer == 0:
         raise AutomixError(
             f"{type(network).__name__} does not describe its stages; pass layer='...', the name of a submodule that "
             "gives maps (N, C, h, w)"
         )
-    return Helper(find_tap(network, layer), None if helper is None else make_teacher(helper))
+    return layer
+
+
+def find_helper(model: nn.Module, helper: nn.Module | None, layer: int | str | None) -> Helper:
+    """Make the helper: a frozen copy of `helper`, or the task's classifier, which is built like `model`."""
+    if not isinstance(helper, nn.Module | None):
+        raise AutomixError(f"helper must be a network or the name of one, got {type(helper).__name__}")
+    network = model if helper is None else helper
+    return Helper(find_tap(network, _last_stage(network, layer)), None if helper is None else make_teacher(helper))
 
 
 def create_task(
-    model: nn.Module, *, helper: nn.Module | None = None, layer: int | str | None = None, **options: Any
+    model: nn.Module,
+    *,
+    helper: nn.Module | str | None = None,
+    helper_weights: str | None = None,
+    layer: int | str | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    **options: Any,
 ) -> MixTask:
     """Build the training task.
 
     Args:
         model: The network to train.
-        helper: A trained classifier. It is copied and frozen, and is neither trained nor saved nor deployed. Without
-            one the classifier in training takes its place.
+        helper: A trained classifier, or the name of a network, whose pretrained weights are then looked up. It is
+            copied and frozen, and is neither trained nor saved nor deployed. Without one the classifier in training
+            takes its place.
+        helper_weights: File or folder of weights for a helper given by its name.
         layer: Stage, or name of the submodule, whose feature map is the attention; the last stage if not given.
+        mean: Mean that normalized the images, for a helper given by its name; its own if not given.
+        std: Standard deviation that normalized the images, for a helper given by its name; its own if not given.
         **options: Options of `attentivemix` and of `MixTask`.
 
     Returns:
@@ -179,7 +261,13 @@ def create_task(
     """
     if "k" in options:
         _check_cells(options["k"])
-    return MixTask(model, attentivemix, look=find_helper(model, helper, layer), **options)
+    if isinstance(helper, str):
+        look: Helper = NamedHelper(helper, layer, helper_weights, mean, std)
+    elif helper_weights is not None:
+        raise AutomixError("helper_weights has no effect without helper, the name of a network")
+    else:
+        look = find_helper(model, helper, layer)
+    return MixTask(model, attentivemix, look=look, **options)
 
 
 class AttentiveMix(MixTransform):

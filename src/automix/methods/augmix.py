@@ -134,17 +134,18 @@ def js_divergence(logits: Sequence[Tensor], multi_label: bool = False) -> Tensor
     return (log_p.exp() * (log_p - log_m)).sum(dim=-1).mean()
 
 
-def create_task(model: nn.Module, **options: Any) -> "AugMixTask":
+def create_task(model: nn.Module, *, js_weight: float = 12.0, **options: Any) -> "AugMixTask":
     """Build the training task, with the consistency loss.
 
     Args:
         model: The network to train.
-        **options: Options of `augmix`, of `MixTask`, and `js_weight`, the weight of the divergence (12).
+        js_weight: Weight of the divergence, >= 0.
+        **options: Options of `augmix` and of `MixTask`.
 
     Returns:
         The task.
     """
-    return AugMixTask(model, **options)
+    return AugMixTask(model, js_weight=js_weight, **options)
 
 
 class AugMixTask(MixTask):

@@ -15,9 +15,11 @@ each with its area.
 
 `lam` has no place in the original: there p ~ Dirichlet(alpha) is one draw for a sub-batch, and so it is here unless
 `lam` is given. Then p = lam for an output's own image (output j is sample j's) and the draw is shared by the others.
-Left out are the original's half-and-half blocks, its second pass against equal outputs and its distance between images
-(weight 0.001). An addition of ours is that outputs change places, so that the one in place j shows much of image j. For
-small images and long schedules; a step costs two to three plain ones, most of it for the saliency.
+The loss is its authors': the binary cross-entropy of the softmax on the mixed images, and `clean_lam` times the
+cross-entropy on the clean ones (`create_task`). Left out are the original's half-and-half blocks, its second pass
+against equal outputs and its distance between images (weight 0.001). An addition of ours is that outputs change places,
+so that the one in place j shows much of image j. For small images and long schedules; a step costs three to four plain
+ones, most of it for the saliency and the clean loss.
 """
 
 from functools import lru_cache
@@ -27,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32
+from automix.core.criteria import MixedLoss
 from automix.core.draws import draw_dirichlet, draw_index, draw_lam, draw_uniform
 from automix.core.target import Mixed, MixedTarget, is_multi_label
 from automix.core.tensor_checks import check_batch
@@ -329,14 +332,66 @@ def look(task: MixTask, x: Tensor, y: Tensor) -> dict[str, Any]:
     return {"saliency": saliency, "num_classes": count_labels(y, logits.shape[1])}
 
 
-def create_task(model: nn.Module, **options: Any) -> Task:
+def softmax_bce(logits: Tensor, target: MixedTarget) -> Tensor:
+    """Compute the binary cross-entropy of the softmax: ``-sum(t log p + (1 - t) log(1 - p)) / 2`` over the classes.
+
+    Its authors take the mean over the classes instead, and 2 / num_classes times the clean cross-entropy. That is the
+    same up to a factor, with which the learning rates of a recipe would lose their meaning.
+
+    Args:
+        logits: ``(N, num_classes)``.
+        target: The label of the mixed batch; for multi-label rows it is the ordinary binary cross-entropy.
+
+    Returns:
+        The mean over the samples, a scalar.
+    """
+    if target.multi_label or is_multi_label(target.y_a):
+        return target.bce(logits)
+    log_p = at_least_float32(logits).log_softmax(dim=1)
+    t = target.soft(logits.shape[1]).to(log_p)
+    # log(1 - p), at least -100 as in torch's binary cross-entropy; without a gradient where p is 1
+    p = log_p.exp()
+    log_rest = torch.where(p < 1, (-torch.where(p < 1, p, 0)).log1p(), -100)
+    return -(t * log_p.clamp(min=-100) + (1 - t) * log_rest).sum(dim=1).mean() / 2
+
+
+class CoMixupTask(MixTask):
+    """Has a loss of its own for mixed images, and weighs the loss on the clean ones."""
+
+    def __init__(self, model: nn.Module, clean_lam: float, bce: bool, **options: Any) -> None:
+        super().__init__(model, comixup, look=look, one_hot_loss=clean_lam > 0, **options)
+        self.clean_lam = clean_lam
+        self.bce = bce and type(self.criterion) is MixedLoss
+
+    def mixed_loss(self, logits: Tensor, target: MixedTarget) -> Tensor:
+        return softmax_bce(logits, target) if self.bce else self.loss(logits, target)
+
+    def clean_term(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        return {"loss_clean": self.clean_lam * super().clean_term(x, y)["loss_clean"]}
+
+
+def create_task(
+    model: nn.Module,
+    *,
+    clean_lam: float = 1.0,
+    bce: bool = True,
+    one_hot_loss: bool | None = None,
+    **options: Any,
+) -> Task:
     """Build the training task. The saliency is the classifier's: the teacher's if there is one, in eval mode.
 
     Args:
         model: The network to train.
+        clean_lam: Weight of the loss on the clean images, >= 0; 0 saves a pass of the network.
+        bce: Take the binary cross-entropy of the softmax on the mixed images, as its authors do, unless a criterion is
+            given. False takes the cross-entropy.
+        one_hot_loss: Whether there is a loss on the clean images; True with a `clean_lam` above 0 if not given.
         **options: Options of `comixup` and of `MixTask`.
 
     Returns:
         The task.
     """
-    return MixTask(model, comixup, look=look, **options)
+    check_range("clean_lam", clean_lam, 0)
+    if one_hot_loss is not None:
+        clean_lam = (clean_lam or 1.0) if one_hot_loss else 0.0
+    return CoMixupTask(model, clean_lam, bce, **options)

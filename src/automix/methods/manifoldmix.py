@@ -1,9 +1,9 @@
 """Manifold Mixup (Verma et al., 2019): Mixup of the feature maps of a layer that is drawn for each batch.
 
-    z_mix = lam * z_i + (1 - lam) * z_j,    lam ~ Beta(alpha, alpha),    z the output of a layer out of {0, 1, 2, 3}
+    z_mix = lam * z_i + (1 - lam) * z_j,    lam ~ Beta(alpha, alpha),    z the output of a layer out of {0, 1, 2}
 
-Layer 0 is the input, where it is Mixup; 1 to 3 are the network's stages. The rest of the network gets the mixed map,
-and the label is mixed by the same lam. It costs no more than Mixup and asks that features, not only images, can be
+Layer 0 is the input, where it is Mixup; 1 and 2 are the network's first stages. The rest of the network gets the mixed
+map, and the label is mixed by the same lam. It costs no more than Mixup and asks that features, not only images, can be
 interpolated between classes; made for long schedules.
 """
 
@@ -80,7 +80,7 @@ def create_task(model: nn.Module, *, layers: Sequence[int | str] | None = None, 
     Args:
         model: The network to train.
         layers: Where a batch is mixed, each as likely: 0 is the input, 1 to 4 a stage of a timm network, a string a
-            submodule. If not given: the input and stages 1 to 3, or the input alone for a network that does not
+            submodule. If not given: the input and stages 1 and 2, or the input alone for a network that does not
             describe its stages.
         **options: Options of `manifoldmix` and of `MixTask`.
 
@@ -88,6 +88,6 @@ def create_task(model: nn.Module, *, layers: Sequence[int | str] | None = None, 
         The task.
     """
     if layers is None:
-        layers = (0, *existing_stages(model, (1, 2, 3)))
+        layers = (0, *existing_stages(model, (1, 2)))
     at_input = partial(manifoldmix, **{name: options[name] for name in ("alpha", "per_sample") if name in options})
     return HiddenTask(model, manifoldmix, at_input, layers, **options)

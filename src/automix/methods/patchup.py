@@ -31,11 +31,13 @@ from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.validation import check_choice, check_range, check_whole
 from automix.methods.cutmix import cutmix
 from automix.methods.vanilla import vanilla
-from automix.networks.feature_tap import existing_stages
+from automix.networks.feature_tap import existing_stages, stem_modules
 from automix.tasks.hidden_task import HiddenTask
 from automix.tasks.task import StepOutput
 
 __all__ = ["create_task", "patchup"]
+
+GAMMA, PROB = {"soft": 0.75, "hard": 0.5}, {"soft": 1.0, "hard": 0.7}  # the authors' on CIFAR
 
 
 def patchup(
@@ -45,7 +47,7 @@ def patchup(
     *,
     kind: str = "soft",
     block: int = 7,
-    gamma: float = 0.5,
+    gamma: float | None = None,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
     noise: Tensor | None = None,
@@ -60,7 +62,8 @@ def patchup(
         alpha: ``lam ~ Beta(alpha, alpha)``.
         kind: ``"soft"`` interpolates inside the blocks, ``"hard"`` takes the partner.
         block: Side of the blocks, odd; the largest odd number that fits into a smaller map.
-        gamma: Share of the map that the blocks cover, about, in [0, 1].
+        gamma: Share of the map that the blocks cover, about, in [0, 1]; 0.75 for "soft" and 0.5 for "hard" if not
+            given.
         lam: Share of the first map inside the blocks (soft), or outside of them (hard: gamma is ``1 - lam``); a number
             or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
@@ -73,6 +76,7 @@ def patchup(
         The mixed maps, their target and the mask, which has a channel for each of `x`: ``(N, C, h, w)``.
     """
     check_batch(x, y)
+    gamma = GAMMA.get(kind, 0.0) if gamma is None else gamma
     _check_options(kind, block, gamma)
     lam_sets_gamma = kind == "hard" and lam is not None
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
@@ -108,39 +112,41 @@ def block_mask(noise: Tensor, gamma: Tensor, block: int) -> Tensor:
     return F.max_pool2d(starts.float(), block, stride=1, padding=block // 2) > 0
 
 
-def _check_options(kind: str = "soft", block: int = 7, gamma: float = 0.5) -> None:
+def _check_options(kind: str = "soft", block: int = 7, gamma: float | None = None) -> None:
     check_choice("kind", kind, ("soft", "hard"))
     check_whole("block", block, 1)
     if block % 2 == 0:
         raise AutomixError(f"block must be odd, got {block}")
-    check_range("gamma", gamma, 0, 1)
+    if gamma is not None:
+        check_range("gamma", gamma, 0, 1)
 
 
 def create_task(
-    model: nn.Module, *, layers: Sequence[int | str] | None = None, prob: float = 0.7, **options: Any
+    model: nn.Module, *, layers: Sequence[int | str] | None = None, prob: float | None = None, **options: Any
 ) -> "PatchUpTask":
     """Build the training task.
 
     Args:
         model: The network to train.
         layers: Where a batch is mixed, each as likely: 0 is the input, 1 to 4 a stage of a timm network, a string a
-            submodule. If not given: the input and stages 1 and 2, whose maps are large enough for blocks. At the input
-            it is CutMix.
-        prob: Probability that a batch is mixed, in [0, 1].
+            submodule. If not given: the input, the stem (where the network has a submodule of a usual name) and stage
+            1, whose maps are large enough for blocks. At the input it is CutMix.
+        prob: Probability that a batch is mixed, in [0, 1]; 1 for "soft" and 0.7 for "hard" if not given.
         **options: Options of `patchup` and of `MixTask`.
 
     Returns:
         The task.
     """
     if layers is None:
-        stages = existing_stages(model, (1, 2))
+        stages = existing_stages(model, (1,))
         if not stages:
             raise AutomixError(
                 f"{type(model).__name__} does not describe its stages; pass layers=(...) with 0 for the input "
                 "and names of submodules that give maps (N, C, h, w)"
             )
-        layers = (0, *stages)
+        layers = (0, *stem_modules(model), *stages)
     _check_options(**{name: options[name] for name in ("kind", "block", "gamma") if name in options})
+    prob = PROB[options.get("kind", "soft")] if prob is None else prob
     check_range("prob", prob, 0, 1)
     at_input = partial(cutmix, alpha=1.0, per_sample=options.get("per_sample", False))
     return PatchUpTask(model, patchup, at_input, layers, prob=prob, **options)

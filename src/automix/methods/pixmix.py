@@ -8,11 +8,12 @@ itself or with the picture it drew from a mixing set, by adding or by multiplyin
     a ~ Beta(beta, 1), b ~ Beta(1, beta)    or    a = 1 + Beta(1, beta), b = -Beta(1, beta)
 
 There is no second image and no second label. For robustness (corruptions, calibration, anomalies) at little cost in
-accuracy. The authors' mixing set is a download; ours is generated (_shared/fractals.py).
+accuracy. The authors' mixing set is a download; ours is generated (_shared/fractals.py). `pictures` takes a folder.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from automix.core.tensor_checks import as_lam, check_batch, check_index
 from automix.core.transform import MixTransform
 from automix.core.validation import check_alpha, check_whole
 from automix.methods._shared.fractals import fractals
+from automix.methods._shared.pictures import folder_pictures
 from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
 
 __all__ = ["PixMix", "PixMixDraws", "pixmix"]
@@ -62,7 +64,7 @@ def pixmix(
     *,
     k: int = 4,
     severity: float = 3.0,
-    pictures: Tensor | None = None,
+    pictures: Tensor | str | Path | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     lam: float | Tensor | None = None,
@@ -80,7 +82,8 @@ def pixmix(
         beta: Parameter of the Beta distributions of both weights, > 0; a larger one changes the image less.
         k: Largest number of rounds, >= 0.
         severity: Strength of the operations, in [0.1, 10].
-        pictures: Pictures ``(P, C, h, w)`` in [0, 1], at least as large as the images; generated fractals if not given.
+        pictures: Pictures ``(P, C, h, w)`` in [0, 1], at least as large as the images, or a folder of image files;
+            generated fractals if not given.
         mean: Mean that normalized `x`, one number per channel; without `mean` and `std` the range of the batch stands
             for black and white.
         std: Standard deviation that normalized `x`, one number per channel, > 0.
@@ -97,7 +100,7 @@ def pixmix(
     check_whole("k", k, 0)
     scale = pixel_range(x, mean, std)
     pixels = scale.to_pixels(x)
-    mixing_set = _mixing_set(pixels) if pictures is None else _own_pictures(pictures, pixels)
+    mixing_set = _mixing_set(pixels, pictures)
     if draws is None:
         draws = _draw(pixels, mixing_set, beta, k, severity, generator)
     mixed = scale.from_pixels(_mix(pixels, mixing_set, draws), like=x)
@@ -160,10 +163,20 @@ def multiply(x: Tensor, picture: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return (2 * x) ** a * (2 * picture).clamp(min=1e-37) ** b / 2
 
 
-def _mixing_set(pixels: Tensor) -> Tensor:
-    """Fractals one eighth larger than the images, for a random crop as in the original (36 px for 32)."""
+def _mixing_set(pixels: Tensor, pictures: Tensor | str | Path | None) -> Tensor:
+    """Given pictures, or those of a folder or fractals one eighth larger than the images.
+
+    Of the larger ones a crop is drawn, as in the original (36 px for 32).
+    """
+    if isinstance(pictures, Tensor):
+        return _own_pictures(pictures, pixels)
     channels, height, width = pixels.shape[1:]
-    return fractals(height + -(-height // 8), width + -(-width // 8), channels, pixels.device, pixels.dtype)
+    size = (height + -(-height // 8), width + -(-width // 8))
+    if pictures is None:
+        return fractals(*size, channels, pixels.device, pixels.dtype)
+    if not Path(pictures).is_dir():
+        raise AutomixError(f"pictures must be a tensor or a folder of image files, got {str(pictures)!r}")
+    return folder_pictures(str(pictures), *size, channels).to(pixels.device)
 
 
 def _own_pictures(pictures: Tensor, pixels: Tensor) -> Tensor:
@@ -184,7 +197,8 @@ def _cut(pictures: Tensor, draws: PixMixDraws, shape: torch.Size) -> Tensor:
     rows = top.view(-1, 1) + torch.arange(height, device=pictures.device)
     columns = left.view(-1, 1) + torch.arange(width, device=pictures.device)
     channel = torch.arange(channels, device=pictures.device).view(1, -1, 1, 1)
-    return pictures[picture.view(-1, 1, 1, 1), channel, rows[:, None, :, None], columns[:, None, None, :]]
+    crops = pictures[picture.view(-1, 1, 1, 1), channel, rows[:, None, :, None], columns[:, None, None, :]]
+    return crops / 255 if crops.dtype == torch.uint8 else crops
 
 
 class PixMix(MixTransform):

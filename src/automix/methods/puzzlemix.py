@@ -18,6 +18,7 @@ approaches with tensor operations alone. Against exact minimum cuts the energy i
 tests/test_puzzlemix.py measures it. Accurate on small images and long schedules; a step costs about two plain ones.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -31,7 +32,7 @@ from automix.core.objects import ObjectsRule, check_objects_rule, label_by_objec
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_range, check_whole
-from automix.methods._shared.pixels import pixel_range
+from automix.methods._shared.pixels import PixelRange, pixel_range
 from automix.methods._shared.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
@@ -52,9 +53,11 @@ def puzzlemix(
     beta: float = 1.2,
     gamma: float = 0.5,
     eta: float = 0.2,
-    levels: int = 2,
+    levels: int = 3,
     transport: bool = True,
     t_eps: float = 0.8,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
     grid: int | None = None,
@@ -80,6 +83,9 @@ def puzzlemix(
         levels: Number of values of the mask, >= 2.
         transport: Move blocks to where the mask shows them.
         t_eps: Cost of moving a block, per squared distance, >= 0.
+        mean: Mean that normalized `x`, one number per channel; without `mean` and `std` the range of the batch stands
+            for black and white.
+        std: Standard deviation that normalized `x`, one number per channel, > 0.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         grid: Blocks per side; drawn if not given.
@@ -102,7 +108,8 @@ def puzzlemix(
     grid = choose_grid(size, grid, generator)
 
     check_objects_rule(objects_rule, objects_weight)
-    blocks = find_mask(x, saliency, lam, index, grid, beta, gamma, eta, levels)
+    scale = pixel_range(x, mean, std)
+    blocks = find_mask(x, saliency, lam, index, grid, beta, gamma, eta, levels, scale)
     mask = blocks_to_pixels(blocks, size).to(at_least_float32(x).dtype).unsqueeze(1)
     target = MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3)))
     if not transport:
@@ -158,10 +165,11 @@ def find_mask(
     gamma: float,
     eta: float,
     levels: int,
+    scale: PixelRange | None = None,
 ) -> Tensor:
     """The mask of least energy by blocks (N, g, g); all 1 where lam = 1 and all 0 where lam = 0."""
     sal = pool(saliency, grid)
-    cells = _cells(x, grid).to(sal.dtype)
+    cells = _cells(x, grid, scale or pixel_range(x)).to(sal.dtype)
     below, down = _borders(cells, index, grid)
     beside, right = (borders.mT for borders in _borders(cells.mT, index, grid))
     weight = beta / (16 * grid)
@@ -174,13 +182,10 @@ def find_mask(
     return torch.where(lam == 1, 1.0, torch.where(lam == 0, 0.0, s))
 
 
-def _cells(x: Tensor, grid: int) -> Tensor:
-    """The images in [0, 1], coarse: (N, C, k g, k g) with k cells for the side of a block.
-
-    Their mean and std are not known here: the range of the batch stands for black and white.
-    """
+def _cells(x: Tensor, grid: int, scale: PixelRange) -> Tensor:
+    """The images in [0, 1], coarse: (N, C, k g, k g) with k cells for the side of a block."""
     cells = F.adaptive_avg_pool2d(at_least_float32(x), grid * max(1, CELLS // grid))
-    return pixel_range(x).to_pixels(cells)
+    return scale.to_pixels(cells)
 
 
 def _borders(cells: Tensor, index: Tensor, grid: int) -> tuple[Tensor, Tensor]:

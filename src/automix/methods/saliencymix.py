@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend
-from automix.core.draws import draw_index, draw_lam
+from automix.core.draws import draw_index, draw_lam, mix_with_probability
 from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
@@ -36,6 +36,8 @@ def saliencymix(
     y: Tensor,
     alpha: float = 1.0,
     *,
+    prob: float = 1.0,
+    even_sides: bool = False,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
     saliency: Tensor | None = None,
@@ -53,6 +55,9 @@ def saliencymix(
         x: Images, ``(N, C, H, W)``.
         y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
         alpha: ``lam ~ Beta(alpha, alpha)``.
+        prob: Probability that a batch is mixed at all, in [0, 1]; its authors have 0.5 on CIFAR and 1 on ImageNet. A
+            given `lam` is used in any case.
+        even_sides: Make the box's sides even, as its authors' code does; a box is then up to a pixel smaller.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         saliency: Saliency of each pixel of `x`, ``(N, H, W)``; the spectral residual if not given.
@@ -70,11 +75,13 @@ def saliencymix(
     size = (x.shape[-2], x.shape[-1])
     if saliency is not None:
         check_shape("saliency", saliency, (len(x), *size))
+    given = lam is not None
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
+    lam = lam if given else mix_with_probability(lam, prob, generator)
     index = draw_index(x, index=index, generator=generator)
     saliency = spectral_residual(x) if saliency is None else saliency.to(x.device)
     center = most_salient(saliency)[index]
-    mask = box_mask(center, (1 - lam).sqrt(), size).to(at_least_float32(x).dtype)
+    mask = box_mask(center, (1 - lam).sqrt(), size, even_sides).to(at_least_float32(x).dtype)
     mixed = Mixed(blend(x, index, mask), MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3))), mask, index)
     return label_by_objects(mixed, objects, objects_rule, objects_weight)
 
@@ -147,6 +154,8 @@ class SaliencyMix(MixTransform):
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
+        prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
+        even_sides: Make the box's sides even, as its authors' code does; False if not given.
         saliency: Saliency of each pixel, ``(N, H, W)``; the spectral residual if not given.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
         objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.

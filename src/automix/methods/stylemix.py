@@ -8,8 +8,14 @@ An encoder E gives features f_i, f_j; AdaIN gives the content of one the style o
 
 with t uniform where all four weights are in [0, 1], and r = 0.7: content says more about the class than style does.
 Whatever t is, the contents have the shares r_c, 1 - r_c and the styles r_s, 1 - r_s. For networks that should not rely
-on texture. It is expensive: each batch goes, at 224 px, through VGG-19 up to relu4_1 and a decoder of the same size.
-Both must be trained already and are given as files (`weights`) or as modules; nothing is downloaded.
+on texture. ``cut=True`` is StyleCutMix, the same paper's other form: the contents lie side by side as in CutMix, with
+s = 0 in a box of x_j's content and r_c := mean(s),
+
+    x_mix = s * (r_s x_i + (1 - r_s) D(f_ij)) + (1 - s) * ((1 - r_s) x_j + r_s D(f_ji))
+
+It is expensive: each batch goes, at 224 px, through VGG-19 up to relu4_1 and a decoder of the same size, with `cut`
+twice through the decoder. Both must be trained already and are given as files (`weights`) or as modules; nothing is
+downloaded.
 """
 
 import re
@@ -31,6 +37,7 @@ from automix.core.tensor_checks import as_lam, check_batch
 from automix.core.transform import MixTransform
 from automix.core.validation import check_range, check_whole
 from automix.methods._shared.pixels import pixel_range
+from automix.methods.cutmix import box_mask
 from automix.tasks.mix_task import MixTask
 
 __all__ = ["StyleMix", "create_task", "stylemix"]
@@ -47,6 +54,7 @@ def stylemix(
     encoder: nn.Module,
     decoder: nn.Module,
     r: float = 0.7,
+    cut: bool = False,
     size: int = 224,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -60,7 +68,7 @@ def stylemix(
     """Mix content and style of each image and its partner separately (Hong et al., 2021).
 
     Where both shares are 1, `x` is given back as it is: the two networks would reproduce it only nearly. The mask is
-    constant, the label's lam.
+    constant, the label's lam; with `cut` it is the share of the first image's content.
 
     Args:
         x: Images, ``(N, C, H, W)``.
@@ -69,13 +77,15 @@ def stylemix(
         encoder: Network from pixels in [0, 1] to features ``(N, C, h, w)``.
         decoder: Network from features back to pixels.
         r: Weight of the content in the label, in [0, 1]; the style has ``1 - r``.
+        cut: Paste a box of the partner's content instead of mixing all of it (StyleCutMix).
         size: Images smaller than this many pixels are enlarged for the networks, >= 16.
         mean: Mean that normalized `x`, one number per channel; without `mean` and `std` the range of the batch stands
             for black and white.
         std: Standard deviation that normalized `x`, one number per channel, > 0.
         lam: Share of the first image's content, a number or ``(N,)``; drawn if not given.
         style_lam: Share of the first image's style, a number or ``(N,)``; drawn if not given.
-        t: Position of t between its bounds, in [0, 1]; a number or ``(N,)``, drawn if not given.
+        t: Position of t between its bounds, in [0, 1]; a number or ``(N,)``, drawn if not given. Has no effect with
+            `cut`.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
         per_sample: Draw the shares for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
@@ -91,16 +101,31 @@ def stylemix(
     index = draw_index(x, index=index, generator=generator)
     shape = torch.broadcast_shapes(content.shape, style.shape)
     place = draw_uniform(x, shape, generator) if t is None else as_lam(t, len(x)).to(x.device)
+    if cut:
+        center = draw_uniform(x, (*content.shape, 2), generator) * x.new_tensor(x.shape[-2:], dtype=torch.float32)
+        box = box_mask(center.long(), (1 - content).sqrt(), (x.shape[-2], x.shape[-1])).to(content.dtype)
+        content = box.mean(dim=(1, 2, 3)).reshape(content.shape)
     label_lam = torch.lerp(style, content, r)  # r * content + (1 - r) * style, never beyond 1
     scale = pixel_range(x, mean, std)
     with torch.no_grad():
         pixels = scale.to_pixels(x)
         features = encoder(_enlarge(pixels, size).to(_type_of(encoder, pixels)))
-        decoded = decoder(mix_features(features, features[index], content, style, place)).to(pixels.dtype)
-        small = F.interpolate(decoded, x.shape[-2:], mode="bilinear", align_corners=False, antialias=True)
+
+        def decode(mixed: Tensor) -> Tensor:
+            decoded = decoder(mixed).to(pixels.dtype)
+            return F.interpolate(decoded, x.shape[-2:], mode="bilinear", align_corners=False, antialias=True)
+
+        if cut:
+            own, foreign = (decode(adain(*pair)) for pair in ((features, features[index]), (features[index], features)))
+            small = box * torch.lerp(own, pixels, as_map(style)) + (1 - box) * torch.lerp(
+                pixels[index], foreign, as_map(style)
+            )
+        else:
+            small = decode(mix_features(features, features[index], content, style, place))
     untouched = as_map((content == 1) & (style == 1))
     mixed = torch.where(untouched, x, scale.from_pixels(small.clamp(0, 1), like=x))
-    return Mixed(mixed, MixedTarget(y, y[index], label_lam), full_mask(as_map(label_lam), x))
+    mask = box if cut else as_map(label_lam)
+    return Mixed(mixed, MixedTarget(y, y[index], label_lam), full_mask(mask, x))
 
 
 def mix_features(f_i: Tensor, f_j: Tensor, content: Tensor, style: Tensor, place: Tensor) -> Tensor:
@@ -294,7 +319,7 @@ class StyleMix(MixTransform):
         weights: Folder with ``encoder.safetensors`` and ``decoder.safetensors``.
         encoder: The encoder as a module, instead of `weights`.
         decoder: The decoder as a module, instead of `weights`.
-        **options: `alpha`, `r`, `size`, `mean` and `std` of `stylemix`, and `num_classes`, `label_smoothing`,
+        **options: `alpha`, `r`, `cut`, `size`, `mean` and `std` of `stylemix`, and `num_classes`, `label_smoothing`,
             `per_sample` and `generator`, as of every `MixTransform`.
     """
 

@@ -1,18 +1,20 @@
 """SuperMix (Dabouei et al., 2021): masks are optimized until a network recognizes every image in the mixture.
 
-k images get weights w ~ Dirichlet(alpha) (k = 2: lam and 1 - lam) and masks that sum to 1 in every pixel, the softmax
-of k smooth maps. From equal masks, a few Newton-like steps lower, for each sample,
+k images get weights w ~ Dirichlet(alpha) (k = 2: lam and 1 - lam), drawn for each sample, and masks that sum to 1 in
+every pixel: the sigmoids of k smooth maps, divided by their sum. From equal masks, up to `steps` Newton-like steps
+lower, for each sample,
 
     KL( sum_j w_j class_j || network(x_mix) ) + sparsity * mean( s (1 - s) )
 
 where class_j is the network's own prediction for image j and the second term makes masks binary. A step goes along the
 gradient, smoothed by a Gaussian, as far as would bring the loss to 0 were it linear. After its first step a sample is
-left as it is once the k classes are the network's top k predictions. Gradients flow to the masks only.
+finished once the k classes are the network's top k predictions; the others go on. Gradients flow to the masks only.
 
 lam acts through the network's prediction alone, so that the mean of a mask follows it loosely, and the label follows
 the masks really found (lam = 1 still gives the image back). A method of distillation: it needs a network that knows its
-classes, a teacher or ``ema=True`` and some training. It costs a forward pass and, for each of `steps`, a forward and a
-backward pass to the images; the original takes up to 50 of them and drops the samples that fail.
+classes, a teacher or ``ema=True`` and some training. It costs a forward pass and, for each step, a forward and a
+backward pass to the images that are not finished. ``fast=True`` stops after 3 steps, takes the softmax of the maps,
+which makes longer strides, and draws one lam for the batch.
 """
 
 from collections.abc import Callable
@@ -34,6 +36,7 @@ from automix.core.transform import MixTransform
 from automix.core.validation import check_range, check_whole
 from automix.methods._shared.labels import count_labels, label_rows
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import logits_of
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
 
@@ -41,6 +44,7 @@ __all__ = ["SuperMix", "create_task", "supermix"]
 
 CELLS = 16  # per side of a mask before it is enlarged, as in the original
 LONGEST = 2000.0  # of the steps' factors, as in the original
+STEPS, FAST_STEPS = 50, 3
 
 
 def supermix(
@@ -50,12 +54,13 @@ def supermix(
     *,
     model: Callable[[Tensor], Tensor] | None = None,
     k: int = 2,
-    steps: int = 3,
+    fast: bool = False,
+    steps: int | None = None,
     sigma: float = 2.0,
     sparsity: float = 25.0,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
-    per_sample: bool = False,
+    per_sample: bool | None = None,
     objects: Tensor | None = None,
     objects_rule: ObjectsRule = "absolute",
     objects_weight: float = 1.0,
@@ -69,12 +74,14 @@ def supermix(
         alpha: Weights of the images ``~ Dirichlet(alpha)``.
         model: Classifier that is to recognize the images, from images to logits ``(N, num_classes)``.
         k: Number of images in a mixture, >= 2: i, index[i], index[index[i]], ...
-        steps: Number of optimization steps, >= 1.
+        fast: Take few steps, masks by a softmax, and one `lam` for the batch.
+        steps: Largest number of optimization steps, >= 1; 50, or 3 with `fast`, if not given.
         sigma: Standard deviation of the Gaussian that smooths the gradient, >= 0, in pixels of a 32 px image.
         sparsity: Weight of the term that makes masks binary, >= 0.
         lam: Weight of the first image, a number or ``(N,)``; drawn if not given.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
-        per_sample: Draw the weights for every sample instead of once for the batch.
+        per_sample: Draw the weights for every sample instead of once for the batch; True, or False with `fast`, if not
+            given.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
             the visible objects; see `label_by_objects`.
         objects_rule: "absolute" compares the visible areas, "relative" the visible shares of the objects.
@@ -87,6 +94,8 @@ def supermix(
     check_batch(x, y)
     if model is None:
         raise AutomixError("model is missing: supermix needs a classifier from images to logits (N, num_classes)")
+    steps = (FAST_STEPS if fast else STEPS) if steps is None else steps
+    per_sample = not fast if per_sample is None else per_sample
     _check_options(k, steps, sigma, sparsity)
     weights = draw_weights(x, alpha, k, lam, per_sample, generator)
     index = draw_index(x, index=index, generator=generator)
@@ -96,10 +105,10 @@ def supermix(
 
     with eval_mode(model) if isinstance(model, nn.Module) else nullcontext():
         with torch.no_grad():
-            answers = model(x)
+            answers = logits_of(model(x))
         classes = torch.stack([answers.argmax(dim=1)[member] for member in members], dim=1)
         images = torch.stack([x[member] for member in members], dim=1)
-        masks = find_masks(model, images, weights, classes, answers.shape[1], steps, sigma, sparsity)
+        masks = find_masks(model, images, weights, classes, answers.shape[1], steps, sigma, sparsity, fast)
     certain = (weights == 1)[..., None, None]
     masks = torch.where(certain.any(dim=1, keepdim=True), certain.to(masks.dtype), masks)
     shares = masks.mean(dim=(2, 3))
@@ -145,6 +154,7 @@ def find_masks(
     steps: int,
     sigma: float,
     sparsity: float,
+    fast: bool = False,
 ) -> Tensor:
     """Optimize the masks of a batch.
 
@@ -154,9 +164,10 @@ def find_masks(
         weights: Their weights, ``(N, k)``.
         classes: Their classes, ``(N, k)``.
         num_classes: Number of classes.
-        steps: Number of optimization steps.
+        steps: Largest number of optimization steps.
         sigma: Standard deviation of the Gaussian, in pixels of a 32 px image.
         sparsity: Weight of the term that makes masks binary.
+        fast: Take the softmax of the maps instead of their sigmoids divided by their sum.
 
     Returns:
         Masks with sum 1 at each pixel, ``(N, k, H, W)``.
@@ -166,25 +177,32 @@ def find_masks(
     target = weights.new_zeros(number, num_classes).scatter_add(1, classes, weights)
     maps = weights.new_zeros(*weights.shape, min(CELLS, height), min(CELLS, width))
     blur = [_blur(length, sigma * CELLS / 32, maps.device).to(maps.dtype) for length in maps.shape[-2:]]
+    active = torch.arange(number, device=maps.device)  # samples that are not finished
     for step in range(steps):
         with torch.enable_grad():
-            maps = maps.detach().requires_grad_()
-            masks = to_masks(maps, (height, width))
-            logits = at_least_float32(model((masks.unsqueeze(2).to(images.dtype) * images).sum(dim=1)))
-            loss = F.kl_div(logits.log_softmax(dim=1), target.to(logits.dtype), reduction="none").sum(dim=1)
+            part = maps[active].requires_grad_()
+            masks = to_masks(part, (height, width), fast)
+            mixed = (masks.unsqueeze(2).to(images.dtype) * images[active]).sum(dim=1)
+            logits = at_least_float32(logits_of(model(mixed)))
+            loss = F.kl_div(logits.log_softmax(dim=1), target[active].to(logits.dtype), reduction="none").sum(dim=1)
             loss = loss + sparsity * (masks * (1 - masks)).mean(dim=(1, 2, 3))
-            (gradient,) = torch.autograd.grad(loss.sum(), maps)
+            (gradient,) = torch.autograd.grad(loss.sum(), part)
         smooth = blur[0] @ gradient @ blur[1]
         length = loss.detach() / (gradient * smooth).sum(dim=(1, 2, 3)).clamp(min=1e-10)
-        if step > 0:
-            length = length * ~_sees_all(logits, classes)
-        maps = maps.detach() - length.clamp(max=LONGEST).to(maps.dtype).reshape(-1, 1, 1, 1) * smooth
-    return to_masks(maps, (height, width))
+        goes_on = torch.ones_like(active, dtype=torch.bool) if step == 0 else ~_sees_all(logits, classes[active])
+        stride = length.clamp(max=LONGEST).to(maps.dtype).reshape(-1, 1, 1, 1) * smooth
+        maps[active[goes_on]] = (part.detach() - stride)[goes_on]
+        active = active[goes_on]
+        if len(active) == 0:
+            break
+    return to_masks(maps, (height, width), fast)
 
 
-def to_masks(maps: Tensor, size: tuple[int, int]) -> Tensor:
+def to_masks(maps: Tensor, size: tuple[int, int], fast: bool = False) -> Tensor:
     """Enlarge maps to masks with sum 1 at each pixel."""
-    return F.interpolate(maps, size=size, mode="bilinear", align_corners=False).softmax(dim=1)
+    large = F.interpolate(maps, size=size, mode="bilinear", align_corners=False)
+    # sigmoids divided by their sum, in logarithms: their quotient must not become 0 / 0
+    return (large if fast else F.logsigmoid(large)).softmax(dim=1)
 
 
 def _sees_all(logits: Tensor, classes: Tensor) -> Tensor:
@@ -235,7 +253,8 @@ class SuperMix(MixTransform):
         generator: Source of randomness; torch's default generator if not given.
         model: Classifier that is to recognize the images, from images to logits ``(N, num_classes)``.
         k: Number of images in a mixture, >= 2: i, index[i], index[index[i]], ...
-        steps: Number of optimization steps, >= 1.
+        fast: Take few steps, masks by a softmax, and one `lam` for the batch.
+        steps: Largest number of optimization steps, >= 1; 50, or 3 with `fast`, if not given.
         sigma: Standard deviation of the Gaussian that smooths the gradient, >= 0, in pixels of a 32 px image.
         sparsity: Weight of the term that makes masks binary, >= 0.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.

@@ -10,6 +10,7 @@ from automix.networks.freeze import freeze_stages, rest_batch_norms
 from automix.networks.head import body_parameters, find_head, head_parameters
 from automix.networks.hooks import hidden_layers, run_with_hook
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import logits_of
 from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.networks.weights import LoadReport, Pretrained, available_offline, find_pretrained
 from automix.networks.wide_resnet import WideResNet
@@ -34,6 +35,7 @@ __all__ = [
     "freeze_stages",
     "head_parameters",
     "hidden_layers",
+    "logits_of",
     "make_teacher",
     "momentum_at",
     "rest_batch_norms",

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32
 from automix.core.errors import AutomixError
+from automix.networks.outputs import logits_of
 
 TOLERANCE = 1e-3  # between two means of the same numbers, summed in another order, relative to the largest
 TOLERANCE_IN_HALF = 3e-2  # the same in bfloat16 and float16
@@ -233,7 +234,7 @@ def _record(network: nn.Module, x: Tensor) -> _End:
 
     handles = [module.register_forward_hook(hook) for module in names]
     try:
-        end.logits = network(x)
+        end.logits = logits_of(network(x))
     finally:
         for handle in handles:
             handle.remove()

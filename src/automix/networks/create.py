@@ -52,26 +52,69 @@ def create_model(name: str, *, num_classes: int, image_size: int | tuple[int, in
     return model
 
 
+def has_small_form(name: str, image_size: int) -> bool:
+    """Tell whether `create_model` adapts a network to small images.
+
+    Args:
+        name: As for `create_model`.
+        image_size: Side of the images in pixels.
+
+    Returns:
+        Whether its form differs from timm's.
+    """
+    if image_size > SMALL_IMAGE or WIDE_RESNET.fullmatch(name):
+        return False
+    return _family(name) in (*_PATCH_FAMILIES, "resnet", "efficientnet")
+
+
+def _family(name: str) -> str:
+    import timm
+
+    return timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
+
+
 def _create_timm_model(name: str, num_classes: int, size: tuple[int, ...], options: dict[str, Any]) -> nn.Module:
     import timm  # here and not above: timm and torchvision take two seconds to import
 
-    check_model_name(name)
-    family = timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
-    pretrained_cfg = timm.get_pretrained_cfg(name)
-    if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:
-        options = {"img_size": size, **options}
-    small = max(size) <= SMALL_IMAGE
-    if small and family in _PATCH_FAMILIES:
-        options = {**_small_patches(name, family, size), **options}
-    if small and family == "resnet" and "channels" in options:
-        # timm's stem has 64 channels whatever follows, unless it is a deep one; _small_resnet_stem makes it plain again
-        options = {"stem_type": "deep", "stem_width": max(1, options["channels"][0] // 2), **options}
-    model = timm.create_model(name, num_classes=num_classes, **options)
+    model = timm.create_model(name, num_classes=num_classes, **timm_options(name, size, options))
+    family, small = _family(name), max(size) <= SMALL_IMAGE
     if small and family == "resnet":
         _small_resnet_stem(model)
     elif small and family == "efficientnet":
         _small_efficientnet_strides(model)
     return model
+
+
+def timm_options(name: str, size: tuple[int, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """List the options that a network of timm's is built with for a size of images.
+
+    Args:
+        name: Name of the network.
+        size: Height and width of the images in pixels.
+        options: Options that were given.
+
+    Returns:
+        The options of ``timm.create_model``, without the number of classes.
+    """
+    import timm
+
+    check_model_name(name)
+    family, small = _family(name), max(size) <= SMALL_IMAGE
+    pretrained_cfg = timm.get_pretrained_cfg(name)
+    if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:
+        options = {"img_size": size, **options}
+    if small and family in _PATCH_FAMILIES:
+        options = {**_small_patches(name, family, size), **options}
+    if small and family == "resnet" and "channels" in options:
+        # timm's stem has 64 channels whatever follows, unless it is a deep one; _small_resnet_stem makes it plain again
+        options = {"stem_type": "deep", "stem_width": max(1, options["channels"][0] // 2), **options}
+    return options
+
+
+def _family(name: str) -> str:
+    import timm
+
+    return timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
 
 
 def _small_patches(name: str, family: str, size: tuple[int, ...]) -> dict[str, Any]:

@@ -2,18 +2,24 @@
 
 timm's networks describe their stages in ``feature_info`` and mostly have ``forward_intermediates``, which stops early
 and returns (N, C, h, w) for every family, transformers included. In any other network a forward hook on a named
-submodule catches the map and leaves the forward pass.
+submodule catches the map and leaves the forward pass. Tokens (N, T, C) are turned into the map of their patches, and
+maps (N, h, w, C) get their channels first.
 """
 
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from automix.core.errors import AutomixError, one_line
+from automix.networks.outputs import check_not_parallel, logits_of, run_uncompiled, without_compile
+from automix.networks.stages import describe_stages, trial_image
+
+_PREFIX = 16  # tokens at most that stand before the patches: class, distillation, registers
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class FeatureTap:
         if self.index is not None:
             read: Any = model.forward_intermediates
             return read(x, indices=[self.index], stop_early=True, intermediates_only=True, output_fmt="NCHW")[0]
-        z = _run_until(model, str(self.name), x)
+        z = _as_map(_run_until(model, str(self.name), x), x, str(self.name), self.channels)
         if z.shape[1] != self.channels:
             raise AutomixError(f"layer {self.name!r} must return (N, {self.channels}, h, w), got {tuple(z.shape)}")
         return z
@@ -46,28 +52,31 @@ def find_tap(model: nn.Module, layer: int | str, channels: int | None = None) ->
 
     Args:
         model: The network.
-        layer: Stage 1 to 4 of a timm network, or the name of a submodule of any network.
+        layer: Stage 1 to 4 of a network of timm or transformers or of a ResNet of torchvision, or the name of a
+            submodule of any network.
         channels: Number of channels of the map; found by a trial run if not given. Needed for a submodule of a network
-            that does not accept 64 x 64 images.
+            that neither says its image size nor accepts 64 x 64 images.
 
     Returns:
         The tap.
     """
+    check_not_parallel(model)
     if isinstance(layer, str):
         return _tap_by_name(model, layer, channels)
-    stages = _stages(model)
+    stages = describe_stages(model)
     if not stages:
         raise AutomixError(
             f"layer must be the name of a submodule, because {type(model).__name__} does not describe its stages; "
-            f"got {layer}. Available: {_some_names(model)}"
+            f"got {layer}. Available: {_map_names(model)}"
         )
     if isinstance(layer, bool) or layer not in range(1, len(stages) + 1):
         raise AutomixError(
             f"layer must be in [1, {len(stages)}] for {type(model).__name__}, or the name of a submodule; got {layer}"
         )
     index, info = stages[layer - 1]
-    channels = int(info["num_chs"]) if channels is None else channels
-    if hasattr(model, "forward_intermediates"):
+    if channels is None and "num_chs" in info:
+        channels = int(info["num_chs"])
+    if channels is not None and hasattr(model, "forward_intermediates"):
         return FeatureTap(channels, index=index)
     return _tap_by_name(model, str(info["module"]), channels)
 
@@ -89,8 +98,7 @@ def count_classes(model: nn.Module) -> int:
     if isinstance(declared, int) and declared > 0 and linear and linear[-1].out_features == declared:
         return declared
     try:
-        logits = _try_out(model, lambda copied, image: copied(image))
-        return int(logits.shape[1])
+        return int(_try_out(model, lambda copied, image: logits_of(copied(image))).shape[1])
     except Exception as error:
         raise AutomixError(
             f"{type(model).__name__}: cannot count its classes by a trial run ({one_line(error)}); pass num_classes=..."
@@ -106,33 +114,48 @@ def stage_modules(model: nn.Module) -> list[str]:
     Returns:
         The names; empty for a network that does not describe its stages.
     """
-    return [str(info["module"]) for _, info in _stages(model)]
-
-
-def _stages(model: nn.Module) -> list[tuple[int, dict[str, Any]]]:
-    """Up to four (position, description) of the maps that count as stages 1..4."""
-    maps = list(enumerate(getattr(model, "feature_info", None) or ()))
-    if len(maps) <= 4:
-        return maps
-    if len({info["reduction"] for _, info in maps}) == 1:  # a plain transformer: one map per block, all of one size
-        return [maps[-(-len(maps) * stage // 4) - 1] for stage in (1, 2, 3, 4)]
-    return maps[-4:]  # before these come the stem's
+    return [str(info["module"]) for _, info in describe_stages(model)]
 
 
 def _tap_by_name(model: nn.Module, name: str, channels: int | None) -> FeatureTap:
-    if not name or name not in dict(model.named_modules()):
+    if not name or name not in dict(without_compile(model).named_modules()):
         raise AutomixError(f"layer must be the name of a submodule, got {name!r}. Available: {_some_names(model)}")
     return FeatureTap(_count_channels(model, name) if channels is None else channels, name=name)
 
 
 def _some_names(model: nn.Module) -> str:
-    names = [name for name, _ in model.named_modules() if name and name.count(".") <= 1]
+    return _shorten([name for name, _ in without_compile(model).named_modules() if name and name.count(".") <= 1])
+
+
+def _map_names(model: nn.Module) -> str:
+    """The submodules that return maps in a trial run; if it fails, some names."""
+    found: list[str] = []
+
+    def run(copied: nn.Module, image: Tensor) -> Tensor:
+        def note(module: nn.Module, inputs: Any, output: Any, name: str) -> None:
+            if isinstance(output, Tensor) and output.ndim == 4 and output.shape[2] > 1:
+                found.append(name)
+
+        for name, module in copied.named_modules():
+            if name and name.count(".") <= 1:
+                module.register_forward_hook(partial(note, name=name))
+        copied(image)
+        return image
+
+    try:
+        _try_out(model, run)
+    except Exception:  # networks raise anything for an image size they were not made for
+        return _some_names(model)
+    return _shorten(list(dict.fromkeys(found))) if found else _some_names(model)
+
+
+def _shorten(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
 
 
 def _count_channels(model: nn.Module, name: str) -> int:
     try:
-        return _try_out(model, lambda copied, image: _run_until(copied, name, image)).shape[1]
+        return _try_out(model, lambda copied, image: _as_map(_run_until(copied, name, image), image, name)).shape[1]
     except Exception as error:
         raise AutomixError(
             f"layer {name!r}: cannot count its channels by a trial run ({one_line(error)}); pass channels=..."
@@ -141,12 +164,8 @@ def _count_channels(model: nn.Module, name: str) -> int:
 
 def _try_out(model: nn.Module, run: Callable[[nn.Module, Tensor], Tensor]) -> Tensor:
     """Run a copy on one blank image; the caller's model, its statistics and its modes stay as they are."""
-    convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
-    reference = next(model.parameters(), torch.empty(0))
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or (64, 64)
-    image = reference.new_zeros(1, convolution.in_channels if convolution else 3, *size)
     with torch.no_grad():
-        return run(copy.deepcopy(model).eval(), image)
+        return run(copy.deepcopy(without_compile(model)).eval(), trial_image(model))
 
 
 class _Reached(Exception):  # noqa: N818 (a message, not an error)
@@ -156,23 +175,44 @@ class _Reached(Exception):  # noqa: N818 (a message, not an error)
         self.output = output
 
 
-def _run_until(model: nn.Module, name: str, x: Tensor) -> Tensor:
+def _run_until(model: nn.Module, name: str, x: Tensor) -> Any:
     def stop(module: nn.Module, inputs: Any, output: Any) -> None:
         raise _Reached(output)
 
-    handle = model.get_submodule(name).register_forward_hook(stop)
+    handle = without_compile(model).get_submodule(name).register_forward_hook(stop)
     try:
-        model(x)
+        run_uncompiled(model, x)
     except _Reached as reached:
-        output = reached.output
-    else:
-        raise AutomixError(f"layer must be a submodule that runs in a forward pass, got {name!r}")
+        return reached.output
     finally:
         handle.remove()
-    if not isinstance(output, Tensor) or output.ndim != 4:
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise AutomixError(f"layer {name!r} must return maps (N, C, h, w), got {shape}")
-    return output
+    raise AutomixError(f"layer must be a submodule that runs in a forward pass, got {name!r}")
+
+
+def _as_map(output: Any, x: Tensor, name: str, channels: int | None = None) -> Tensor:
+    """The map (N, C, h, w) in the output of a layer for images `x`; `channels` is C if it is known."""
+    if isinstance(output, tuple | list) and output:
+        output = output[0]  # of blocks that return attention, too
+    if isinstance(output, Tensor) and output.ndim == 4:
+        _, first, height, last = output.shape
+        # without knowing C: the trial image is square, so that (h, h, C) shows where the channels are
+        is_channels_last = first == height != last if channels is None else first != channels == last
+        return output.permute(0, 3, 1, 2) if is_channels_last else output
+    if isinstance(output, Tensor) and output.ndim == 3 and (grid := _token_grid(output.shape[1], x)) is not None:
+        height, width = grid
+        return output[:, -height * width :].transpose(1, 2).unflatten(2, grid)
+    shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    raise AutomixError(f"layer {name!r} must return maps (N, C, h, w) or tokens of patches (N, T, C), got {shape}")
+
+
+def _token_grid(tokens: int, x: Tensor) -> tuple[int, int] | None:
+    """Rows and columns of patches for so many tokens, of which the first few may be others; None if none fits."""
+    aspect = x.shape[-2] / x.shape[-1]
+    for patches in range(tokens, max(0, tokens - _PREFIX - 1), -1):
+        height = round((patches * aspect) ** 0.5)
+        if height and patches % height == 0 and abs(height - patches // height * aspect) < 1e-6:
+            return height, patches // height
+    return None
 
 
 def existing_stages(model: nn.Module, stages: Sequence[int]) -> tuple[int, ...]:
@@ -186,6 +226,20 @@ def existing_stages(model: nn.Module, stages: Sequence[int]) -> tuple[int, ...]:
         Those of `stages` that the network describes.
     """
     return tuple(stage for stage in stages if stage <= len(stage_modules(model)))
+
+
+def stem_modules(model: nn.Module) -> tuple[str, ...]:
+    """Find the submodule whose output goes into the first stage, by the names that timm's networks have for it.
+
+    Args:
+        model: The network.
+
+    Returns:
+        Its name; empty if no submodule has such a name.
+    """
+    names = dict(model.named_children())
+    # of a ResNet the last part of the stem, before its pooling; bn1 has the activation in EfficientNets
+    return next(((name,) for name in ("stem", "patch_embed", "act1", "bn1") if name in names), ())
 
 
 def channels_last_maps(model: nn.Module) -> bool:

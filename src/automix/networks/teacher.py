@@ -2,12 +2,14 @@
 
     theta_k <- m * theta_k + (1 - m) * theta_q
 
-m starts at its base value and rises to 1 along a cosine. Early on it is limited to (1 + t) / (10 + t); otherwise a run
-of a few hundred steps would end with a teacher that is still mostly its random initialization.
+m starts at its base value and rises to 1 along a cosine. With a warm-up it is limited to (1 + t) / (10 + t), which
+decides until step 9,000 if the base is 0.999; otherwise a run of a few hundred steps would end with a teacher that is
+still mostly its random initialization. The paper does not have this limit.
 
-BatchNorm, on which the paper says nothing: the teacher always runs in eval mode, and its running statistics follow the
+BatchNorm, on which the paper says nothing: the teacher runs in eval mode, and its running statistics follow the
 student's by the same average as its weights. The teacher's output for an image thus depends on no other image, and
-dropout and stochastic depth are off. docs/results/teacher-batchnorm.md has the measurement behind this choice.
+dropout and stochastic depth are off. docs/results/teacher-batchnorm.md has the measurement behind this choice. In the
+authors' code the teacher is in training mode, and its running statistics are its own (``buffers=False``).
 """
 
 import copy
@@ -17,21 +19,24 @@ import torch
 from torch import Tensor, nn
 
 
-def momentum_at(step: int, progress: float, base: float = 0.999) -> float:
+def momentum_at(step: int, progress: float, base: float = 0.999, *, hold: float = 0.0, warmup: bool = True) -> float:
     """Compute the momentum m of one update.
 
     Args:
         step: Number of updates before this one.
         progress: Part of the training that is done, in [0, 1].
         base: Momentum at the beginning, in [0, 1); 0 makes the teacher a plain copy and stays 0.
+        hold: Part of the training before the cosine begins, in [0, 1).
+        warmup: Limit m to ``(1 + step) / (10 + step)``.
 
     Returns:
         m, in [0, 1].
     """
     if base == 0:
         return 0.0
-    cosine = 1 - (1 - base) * (1 + math.cos(math.pi * progress)) / 2
-    return min(cosine, (1 + step) / (10 + step))
+    risen = max(0.0, progress - hold) / (1 - hold)
+    cosine = 1 - (1 - base) * (1 + math.cos(math.pi * risen)) / 2
+    return min(cosine, (1 + step) / (10 + step)) if warmup else cosine
 
 
 def make_teacher(student: nn.Module) -> nn.Module:
@@ -47,15 +52,16 @@ def make_teacher(student: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def follow(teacher: nn.Module, student: nn.Module, m: float) -> None:
+def follow(teacher: nn.Module, student: nn.Module, m: float, *, buffers: bool = True) -> None:
     """Move the teacher towards the student (Eq. 12): all weights and running statistics; counters are copied.
 
     Args:
         teacher: The teacher; changed in place.
         student: The student.
         m: Momentum, in [0, 1].
+        buffers: False leaves the teacher's running statistics to itself.
     """
-    pairs = list(zip(_state(teacher), _state(student), strict=True))
+    pairs = list(zip(_state(teacher, buffers), _state(student, buffers), strict=True))
     averaged = [(k, q.detach()) for k, q in pairs if k.is_floating_point()]
     if averaged:
         ks, qs = (list(tensors) for tensors in zip(*averaged, strict=True))
@@ -65,11 +71,13 @@ def follow(teacher: nn.Module, student: nn.Module, m: float) -> None:
             k.copy_(q)
 
 
-def _state(model: nn.Module) -> list[Tensor]:
+def _state(model: nn.Module, with_buffers: bool) -> list[Tensor]:
     """Parameters and persistent buffers; other buffers are constants, some of them infinite.
 
     ``model.state_dict()`` would give the same, but takes milliseconds in every step.
     """
+    if not with_buffers:
+        return list(model.parameters())
     buffers = {
         id(buffer): buffer  # once, where modules share it
         for module in model.modules()

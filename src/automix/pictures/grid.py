@@ -102,6 +102,30 @@ def image_grid(rows: Mapping[str, Tensor], title: str = "", note: str = "") -> I
     return tile_grid(tiles, list(rows), title=title, note=note)
 
 
+def stack_pictures(pictures: Sequence[tuple[str, Image.Image]]) -> Image.Image:
+    """Stack pictures from top to bottom, each centered below its title.
+
+    Args:
+        pictures: Title and picture; no line is left for an empty title.
+
+    Returns:
+        One picture, as wide as the widest.
+    """
+    if not pictures:
+        raise AutomixError("pictures must contain at least one picture, got none")
+    font = ImageFont.load_default(size=TITLE_FONT)
+    heights = [picture.height + (TITLE_FONT + 2 * MARGIN if title else 0) for title, picture in pictures]
+    width = max(max(picture.width, math.ceil(font.getlength(title)) + 2 * MARGIN) for title, picture in pictures)
+    stack = Image.new("RGB", (width, sum(heights)), PAPER)
+    draw = ImageDraw.Draw(stack)
+    top = 0
+    for height, (title, picture) in zip(heights, pictures, strict=True):
+        draw.text((MARGIN, top + MARGIN), title, fill=INK, font=font)
+        stack.paste(picture, ((width - picture.width) // 2, top + height - picture.height))
+        top += height
+    return stack
+
+
 def to_image(pixels: Tensor, scale: int = 1) -> Image.Image:
     """Convert a tensor to a PIL image.
 

@@ -143,7 +143,7 @@ def save_classifier(path: Path, model: nn.Module, card: Card) -> None:
         model: The classifier, which takes normalized images.
         card: What one must know to use it.
     """
-    metadata = {CARD: card.to_json()}
+    metadata = {CARD: card.to_json(), "format": "pt"}  # the second is what transformers asks for
     # safetensors refuses tensors that share memory (tied weights) or have another layout (channels last).
     weights = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)

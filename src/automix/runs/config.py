@@ -9,7 +9,7 @@ training starts (`automix.training.prepare`), so that the folder of a run can be
 
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, Strict
@@ -17,11 +17,13 @@ from pydantic import Field, Strict
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError, one_line
 from automix.core.files import write_text
-from automix.core.normalization import Normalization
 from automix.core.validation import check_alpha, check_whole, unknown_name
-from automix.data import DATASETS, BadData, BatchPlan
+from automix.data.choices import BadData, Caching
 from automix.methods import check_method, has_own_teacher, methods, presets_of, settings_of
 from automix.runs.recipes import Recipe, find_recipe
+
+if TYPE_CHECKING:
+    from automix.core.normalization import Normalization
 
 Options = dict[str, bool | int | float | str | list[int] | list[float] | list[str] | None]
 
@@ -65,6 +67,8 @@ class TrainConfig:
     """Use the first so many classes only."""
     per_class: Annotated[int, Field(ge=1)] | None = None
     """Use so many training images of each class only."""
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Hold this share of the training images out, in place of the test images, to choose settings by."""
     label_noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the training labels that are replaced by another class at random, for experiments."""
     data_root: str | None = None
@@ -92,6 +96,9 @@ class TrainConfig:
     """cpu, cuda, cuda:1, mps; auto: the first accelerator there is."""
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that read images, for datasets that are not held in memory."""
+    decode_cache: Caching = "auto"
+    """Keep decoded images of a folder in memory, up to 2 GiB: auto (large photographs may be reduced to twice the
+    training size), exact (as they are) or off."""
     bad_data: BadData = "fail"
     """Files that are no valid images: fail at the first one, or find all of them first and skip them."""
     eval_every: Annotated[int, Field(ge=1)] = 1
@@ -130,6 +137,8 @@ class TrainConfig:
 
     def _check_sizes(self) -> None:
         """Check the sizes of datasets that are drawn; those of others are known when their files are listed."""
+        from automix.data import DATASETS, BatchPlan  # here: they import torch, which the command line's help must not
+
         known = DATASETS.get(self.data)
         if known is None or known.train_count is None:
             return
@@ -147,8 +156,10 @@ class TrainConfig:
         return None if self.data_root is None else Path(self.data_root)
 
     @property
-    def normalization(self) -> Normalization | None:
+    def normalization(self) -> "Normalization | None":
         """How images are normalized; None where the data decides."""
+        from automix.core.normalization import Normalization
+
         return None if self.mean is None or self.std is None else Normalization(self.mean, self.std)
 
     @property

@@ -20,6 +20,7 @@ and the weights it started from deleted.
 
 import errno
 import json
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -40,14 +41,17 @@ from automix.runs.metrics import Metrics, Network, deployed_network, read_metric
 
 Which = Literal["last", "best"]
 
+EXPORTED = "model.safetensors"
+"""The classifier in a folder that `automix export --format timm` wrote."""
+
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)  # of a file system that has none
 
 
 def load_classifier(path: Path | str, which: Which = "last") -> tuple[nn.Module, Card]:
-    """Load a trained classifier from a run folder or from a classifier's file.
+    """Load a trained classifier from a run folder, from a classifier's file, or from an export for timm.
 
     Args:
-        path: The folder of a run, or a file that `save_classifier` wrote.
+        path: The folder of a run, a file that `save_classifier` wrote, or a folder of ``automix export --format timm``.
         which: In a run folder, the weights after the last epoch or those with the highest test accuracy.
 
     Returns:
@@ -59,6 +63,8 @@ def load_classifier(path: Path | str, which: Which = "last") -> tuple[nn.Module,
     """
     path = Path(path)
     file = RunFolder(path).classifier(which) if path.is_dir() else path
+    if path.is_dir() and not file.is_file() and (path / EXPORTED).is_file():
+        file = path / EXPORTED
     if not file.is_file():
         where = f"{path}: no {file.name} in it" if path.is_dir() else f"{path}: no such file or folder"
         raise AutomixError(f"{where}; give a run folder or a classifier's safetensors file")
@@ -200,8 +206,8 @@ class RunFolder:
 
     @property
     def samples(self) -> Path:
-        """The picture of mixed samples that a study draws."""
-        return self.evaluation / "samples.png"
+        """The mixed samples from which a study draws its figures."""
+        return self.evaluation / "samples.safetensors"
 
     def detector(self, data: str) -> Path:
         """Name the folder of a detector that was fine-tuned on this run's classifier.
@@ -388,5 +394,14 @@ class RunFolder:
             lock.release()
 
     def _check_place(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise AutomixError(f"{self.path}: is a file; give --out a folder")
+        if self.path.exists():
+            if not self.path.is_dir():
+                raise AutomixError(f"{self.path}: is a file; give --out a folder")
+            return
+        try:
+            os.stat(self.path)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise AutomixError(f"{self.path}: a loop of links; give --out a folder") from None
+        if self.path.is_symlink():
+            raise AutomixError(f"{self.path}: a link to nothing; give --out a folder")

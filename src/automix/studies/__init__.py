@@ -14,13 +14,13 @@ from automix.studies.label_noise import LABEL_NOISE
 from automix.studies.plan import Grid, Job, plan_jobs, select
 from automix.studies.replica import REPLICA, REPLICA_MIX_BLOCK, REPLICA_PIPELINE, REPLICA_REGIMES
 from automix.studies.results import Result, ResultRow, ResultTable, collect
-from automix.studies.small_images import TABLE1, TABLE6, TABLE13, TABLE14
+from automix.studies.small_images import CONTROL, TABLE1, TABLE6, TABLE13, TABLE14
 from automix.studies.transfer import TABLE5, TABLE7, TABLE8
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        *(FINETUNE, LABEL_NOISE, REPLICA, REPLICA_REGIMES, REPLICA_MIX_BLOCK, REPLICA_PIPELINE),
+        *(CONTROL, FINETUNE, LABEL_NOISE, REPLICA, REPLICA_REGIMES, REPLICA_MIX_BLOCK, REPLICA_PIPELINE),
         *(TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLE9, TABLE10, TABLE11, TABLE13, TABLE14),
         *(FIGURE1, FIGURE3, FIGURE4, FIGURE6, FIGURE7, FIGURE8, FIGURE9, FIGURE10, FIGURE12),
     )

@@ -51,9 +51,8 @@ class Experiment:
         cells: The cells, with the paper's numbers.
         trials: Runs of each cell, with seeds 0, 1, ...
         reference: Name of the row that the others are compared with, or None.
-        evaluators: Evaluators that run in every cell, besides those that columns need.
-        lams: Values of lam for a picture of mixed samples; no picture if empty.
-        pictures: Pictures to show afterwards, as paths in a run folder.
+        lams: Values of lam at which mixed samples are kept for the figure; none are kept if empty.
+        series: Evaluators whose series the figure shows; the columns name them.
         varies: Settings in which rows differ on purpose.
         notes: Remarks for readers of the table.
     """
@@ -66,9 +65,8 @@ class Experiment:
     cells: tuple[Cell, ...]
     trials: int = 3
     reference: str | None = "automix"
-    evaluators: tuple[str, ...] = ()
     lams: tuple[float, ...] = ()
-    pictures: tuple[str, ...] = ()
+    series: tuple[str, ...] = ()
     varies: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

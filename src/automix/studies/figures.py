@@ -1,6 +1,7 @@
-"""The paper's figures that show runs: what is trained for them, and their pictures.
+"""The paper's figures that show runs: what is trained for them. `automix.studies.composites` draws them.
 
-The text gives one number of a figure: AutoMix's ECE in Figure 8. Figures 2, 5 and 11 are diagrams.
+The text gives one number of a figure: AutoMix's ECE in Figure 8. Figures 2, 5 and 11 are diagrams. Figures 9 and 10 are
+with the ablations.
 """
 
 from automix.studies.ablations import PIPELINE, automix_row, pipeline_cell
@@ -25,7 +26,7 @@ FIGURE1 = make_experiment(
     rows=_COST_ROWS,
     columns=_COST_COLUMNS,
     trials=1,
-    pictures=("evaluation/efficiency.png",),
+    lams=(0.5,),
     notes=("the caption names no network: R-50 is our choice; accuracies are in Table 2",),
 )
 
@@ -36,8 +37,7 @@ FIGURE3 = make_experiment(
     rows=_SHOWN,
     columns=(Column("top1", "ImageNet-1k, R-50, 100 epochs, top-1 %", _IN1K),),
     trials=1,
-    evaluators=("mixed",),
-    pictures=("evaluation/cam-panels.png",),
+    lams=(0.5,),
 )
 
 _MIXED = tuple(
@@ -52,7 +52,7 @@ FIGURE4 = make_experiment(
     columns=_MIXED,
     trials=1,
     lams=(0.0, 0.3, 0.7, 1.0),
-    pictures=("evaluation/samples.png", "evaluation/mixed.png"),
+    series=("mixed",),
     notes=("each run is evaluated on samples of its own method, averaged over 0 < lam < 1",),
 )
 
@@ -67,7 +67,7 @@ FIGURE6 = Experiment(
     cells=tuple(pipeline_cell(row.name, _COLLAPSE, None) for row in _COLLAPSE_ROWS),
     trials=1,
     reference="mp-ce",
-    pictures=("pictures/over-time.png",),
+    lams=(0.5,),
     notes=(f"the runs are those of Table 10, rows {PIPELINE['none']} and {PIPELINE['mp-ce']}; mask_spread in "
            "metrics.jsonl shows when masks become flat",),
 )  # fmt: skip
@@ -83,7 +83,6 @@ FIGURE7 = Experiment(
     cells=tuple(pipeline_cell(row.name, _CONVERGENCE, None) for row in _CONVERGENCE_ROWS),
     trials=1,
     reference="mp-ce",
-    pictures=("pictures/over-time.png",),
 )
 
 _CALIBRATED = method_rows(
@@ -98,7 +97,7 @@ FIGURE8 = make_experiment(
     rows=_CALIBRATED,
     columns=(_ECE,),
     paper=FIGURE8_PAPER,
-    pictures=("evaluation/reliability.png",),
+    series=("calibration",),
 )
 
 _ALONE = (automix_row("automix", "AutoMix"),)
@@ -111,5 +110,4 @@ FIGURE12 = make_experiment(
     columns=(_SAMPLES,),
     trials=1,
     lams=(0.1, 0.3, 0.5, 0.7, 0.9),
-    pictures=("evaluation/samples.png",),
 )

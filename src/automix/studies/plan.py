@@ -31,10 +31,18 @@ TRAINING_IMAGES = {
 
 ADDED_LATER = (
     *("preset", "crop_scale", "balance", "head_lr", "layer_decay", "frozen_stages", "freeze"),
-    *("mean", "std", "eval_last", "label_noise"),
+    *("mean", "std", "eval_last", "decode_cache", "validation", "label_noise"),
 )
 """Settings that are not hashed while they have the recipe's or the default value: runs made before them keep their
 names."""
+
+
+CHANGED_DEFAULTS: dict[str, Values] = {
+    "manifoldmix": {"layers": ([0, 1, 2, 3], [0, 1, 2])},
+    "puzzlemix": {"levels": (2, 3)},
+}
+"""Options of methods whose default has changed, before and now. A run is named as if the one before still held: runs
+made before keep their names, and rows that ask for the one before find them."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +69,14 @@ class Job:
     Attributes:
         values: All settings, with the seed and the folder.
         evaluations: Evaluators to run, each with the network it runs on.
-        lams: Values of lam for a picture of mixed samples; no picture if empty.
+        lams: Values of lam at which mixed samples are kept.
+        series: Evaluators whose series are needed.
     """
 
     values: Values
     evaluations: set[tuple[str, Network]] = field(default_factory=set)
     lams: tuple[float, ...] = ()
+    series: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -149,8 +159,7 @@ def plan_jobs(experiment: Experiment, grid: Grid) -> list[Job]:
         for cell in experiment.cells:
             for network, folder, values in runs_of(cell, seed, grid):
                 job = jobs.setdefault(folder.name, Job(values))
-                job.lams = experiment.lams
-                job.evaluations |= {(name, network) for name in experiment.evaluators}
+                job.lams, job.series = experiment.lams, experiment.series
                 if (evaluator := evaluator_of(measures[cell.column])) is not None:
                     job.evaluations.add((evaluator, network))
     return list(jobs.values())
@@ -236,6 +245,7 @@ def folder_name(values: Values) -> str:
         DATA-MODEL-METHOD-HASH-SEED; the hash is over all settings that decide the run.
     """
     deciding = {name: value for name, value in values.items() if name not in TRIALS_DIFFER_IN}
+    deciding["method_options"] = _options_to_hash(values["method"], values["method_options"])
     recipe = cached_recipe(values["recipe"])
     for name in ADDED_LATER:
         if name in deciding and deciding[name] == getattr(recipe, name, getattr(TrainConfig, name, None)):
@@ -243,3 +253,13 @@ def folder_name(values: Values) -> str:
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     words = (Path(values["data"]).name, values["model"].partition(".")[0], values["method"])
     return "-".join([*(re.sub(r"[^\w.-]+", "_", word) for word in words), digest, str(values["seed"])])
+
+
+def _options_to_hash(method: str, options: Values) -> Values:
+    """Options of a method with those of `CHANGED_DEFAULTS` as if the default before still held."""
+    hashed = dict(options)
+    for name, (before, now) in CHANGED_DEFAULTS.get(method, {}).items():
+        value = hashed.pop(name, now)
+        if value != before:
+            hashed[name] = value
+    return hashed

@@ -10,11 +10,12 @@ from typing import Any
 from PIL import Image
 
 from automix.evaluation.plots import BLUE, GRAY, ORANGE, as_image, new_figure
-from automix.studies.cells import ACCURACIES
+from automix.studies.cells import ACCURACIES, Network
 from automix.studies.results import Result, ResultRow, ResultTable
 
 COST = "efficiency/step_ratio"
 COLORS = {"student": GRAY, "teacher": BLUE}
+NETWORK_TITLES: dict[Network, str] = {"student": "student (no EMA)", "teacher": "teacher (EMA)"}
 LABEL_HEIGHT = 0.045  # of a panel; labels closer than this are moved apart
 LEADER_LINE = {"arrowstyle": "-", "linewidth": 0.5, "color": GRAY, "relpos": (0, 0.5)}  # from a point to its label
 LABEL_WIDTH = 1.6  # as a factor on the cost axis
@@ -29,8 +30,7 @@ def draw_results(tables: Sequence[ResultTable]) -> Image.Image | None:
     Returns:
         The picture, or None if nothing is finished.
     """
-    costs = {row.row: cost for table in tables if table.column.measure == COST for row in table.rows
-             if (cost := _mean(row.results["teacher"])) is not None}  # fmt: skip
+    costs = step_costs(tables)
     panels = [replace(table, rows=finished) for table in tables if table.column.measure in ACCURACIES
               and (finished := tuple(filter(_has_results, table.rows)))]  # fmt: skip
     if not panels:
@@ -41,11 +41,24 @@ def draw_results(tables: Sequence[ResultTable]) -> Image.Image | None:
     for pair, table in zip(axes, panels, strict=True):
         _draw_spread(pair[0], table)
         if costs:
-            _draw_against_cost(pair[1], table, costs)
-    for network, label in (("student", "student (no EMA)"), ("teacher", "teacher (EMA)")):
+            draw_against_cost(pair[1], table, costs)
+    for network, label in NETWORK_TITLES.items():
         axes[0][0].plot([], [], "o", markersize=4, color=COLORS[network], label=label)
     axes[0][0].legend(fontsize=8, loc="best")
     return as_image(figure)
+
+
+def step_costs(tables: Sequence[ResultTable]) -> dict[str, float]:
+    """Look up the time of a step of each row, vanilla's is 1.
+
+    Args:
+        tables: The results of an experiment.
+
+    Returns:
+        The mean over trials by name of the row; empty if no column measures it.
+    """
+    return {row.row: cost for table in tables if table.column.measure == COST for row in table.rows
+            if (cost := _mean(row.results["teacher"])) is not None}  # fmt: skip
 
 
 def _draw_spread(axis: Any, table: ResultTable) -> None:
@@ -61,15 +74,21 @@ def _draw_spread(axis: Any, table: ResultTable) -> None:
     axis.set_title(table.column.title, fontsize=10)
 
 
-def _draw_against_cost(axis: Any, table: ResultTable, costs: dict[str, float]) -> Any:
+def draw_against_cost(axis: Any, table: ResultTable, costs: dict[str, float]) -> None:
     """Draw the teacher's mean accuracy over the time of a step; labels of close points are moved apart.
 
     There are no error bars: many methods cost the same, and their bars would overlap.
+
+    Args:
+        axis: Axes of matplotlib's.
+        table: Accuracies.
+        costs: From `step_costs`.
     """
     points = [(costs[row.row], mean, row) for row in table.rows
               if row.row in costs and (mean := _mean(row.results["teacher"])) is not None]  # fmt: skip
     if not points:
-        return axis.set_axis_off()
+        axis.set_axis_off()
+        return
     for x, y, row in points:
         axis.plot(x, y, "o", markersize=5, color=ORANGE if row.row.startswith("automix") else BLUE)
     axis.set_xscale("log", base=2)
@@ -86,7 +105,7 @@ def _draw_against_cost(axis: Any, table: ResultTable, costs: dict[str, float]) -
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     axis.grid(alpha=0.3)
     axis.set_xlabel("time of a step, vanilla's is 1", fontsize=8)
-    return axis.set_title("teacher's accuracy against cost", fontsize=10)
+    axis.set_title("teacher's accuracy against cost", fontsize=10)
 
 
 def _has_results(row: ResultRow) -> bool:

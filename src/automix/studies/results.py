@@ -166,7 +166,8 @@ def read_value(run: Path, measure: str, network: Network, method: str) -> tuple[
     first, *rest = measure.split("/")
     if first == "detect":
         path, name = RunFolder(run).detector(rest[0]) / "results.json", rest[1]
-        return (float(json.loads(path.read_text(encoding="utf-8"))[name]), 1) if path.is_file() else None
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return (float(found[name]), 1) if name in found else None
     return _read_evaluation(run, network, first, rest[0].format(method=method))
 
 
@@ -180,16 +181,19 @@ def _read_evaluation(run: Path, network: Network, evaluator: str, names: str) ->
 
 
 def _detect_commands(cell: Cell, column: Column, grid: Grid) -> list[str]:
-    """List the commands that fine-tune the missing detectors of a detection column."""
+    """List the commands that fine-tune the missing detectors of a detection column, or measure what is missing."""
     first, _, rest = column.measure.partition("/")
     if first != "detect":
         return []
-    data = rest.partition("/")[0]
+    data, _, name = rest.partition("/")
     commands = []
     for seed in range(grid.trials):
         for _, run, _ in runs_of(cell, seed, grid):
             folder = RunFolder(run).detector(data)
-            if RunFolder(run).is_finished and not (folder / "results.json").is_file():
+            results = folder / "results.json"
+            if results.is_file() and name not in json.loads(results.read_text(encoding="utf-8")):
+                commands.append(f"automix detect eval {folder}")  # of a version that did not measure it
+            if RunFolder(run).is_finished and not results.is_file():
                 commands.append(
                     f"automix detect train {data} --backbone {run} --kind c4 --recipe {data} --out {folder}"
                 )

@@ -7,7 +7,7 @@ process on any machine can continue a grid.
 from dataclasses import replace
 from pathlib import Path
 
-from automix.core.files import write_atomically
+from automix.pictures.mixed_samples import MixedSamples, mix_samples
 from automix.runs.config import TrainConfig
 from automix.runs.folder import RunFolder
 from automix.runs.metrics import deployed_network
@@ -33,8 +33,8 @@ def run_job(job: Job, display: Display | None = None) -> str:
         train(TrainConfig.from_flat(job.values), resume=True, display=display)
     for network in sorted({network for _, network in job.evaluations}):
         evaluate_job(job, network)
-    if job.lams and not RunFolder(job.folder).samples.is_file():
-        draw_samples(job.folder, job.lams)
+    if missing_lams(job):
+        keep_samples(job)
     return job.name
 
 
@@ -47,12 +47,13 @@ def is_complete(job: Job) -> bool:
     Returns:
         True if nothing is left to do.
     """
-    drawn = not job.lams or RunFolder(job.folder).samples.is_file()
-    return job.is_trained and drawn and not any(missing_evaluators(job, network) for _, network in job.evaluations)
+    if not job.is_trained or missing_lams(job):
+        return False
+    return not any(missing_evaluators(job, network) for _, network in job.evaluations)
 
 
 def missing_evaluators(job: Job, network: Network) -> list[str]:
-    """List the evaluators that have no results yet.
+    """List the evaluators that have no results yet, or not the series that the figure needs.
 
     Args:
         job: The job.
@@ -64,7 +65,8 @@ def missing_evaluators(job: Job, network: Network) -> list[str]:
     from automix.evaluation.results_file import read_results
 
     done = read_results(RunFolder(job.folder).evaluation_of(network))
-    return sorted(name for name, which in job.evaluations if which == network and name not in done)
+    wanted = sorted(name for name, which in job.evaluations if which == network)
+    return [name for name in wanted if name not in done or (name in job.series and "series" not in done[name])]
 
 
 def evaluate_job(job: Job, network: Network) -> None:
@@ -90,7 +92,7 @@ def evaluate_job(job: Job, network: Network) -> None:
     if network == "student" and deployed_network(RunFolder(job.folder).summary()) == "teacher":
         task, card, _ = load_task(job.folder)
         inputs = replace(inputs, classifier=WithNormalization(task.student, card).to(device).eval())
-    session = Session(inputs, corrupted=corrupted_images(job))
+    session = Session(inputs, corrupted=corrupted_images(job), squeeze=True)  # as Choe et al., whom Table 8 follows
     for name, result in run_evaluators(session, names):
         if isinstance(result, EvaluationResult):
             write_result(RunFolder(job.folder).evaluation_of(network), inputs, name, result)
@@ -113,20 +115,35 @@ def corrupted_images(job: Job) -> Path | None:
     return folder if folder is not None and folder.is_dir() else None
 
 
-def draw_samples(run: Path, lams: tuple[float, ...]) -> None:
-    """Draw mixed samples of the run's test images over lam.
+def missing_lams(job: Job) -> list[float]:
+    """List the values of lam at which no mixed samples are kept yet.
 
     Args:
-        run: The run folder.
-        lams: The values of lam.
+        job: The job.
+
+    Returns:
+        The values, in the order of the job's.
+    """
+    path = RunFolder(job.folder).samples
+    kept = MixedSamples.read(path).mixed if job.lams and path.is_file() else {}
+    return [lam for lam in job.lams if lam not in kept]
+
+
+def keep_samples(job: Job) -> None:
+    """Mix test images at each lam of the job and keep them in the run folder, beside those of other experiments.
+
+    Args:
+        job: A trained job.
     """
     import torch
 
-    from automix.pictures.mixed_samples import draw_mixed_samples
     from automix.training.load import load_task, preview
 
-    task, card, config = load_task(run)
+    folder = RunFolder(job.folder)
+    earlier = MixedSamples.read(folder.samples).mixed if folder.samples.is_file() else {}
+    task, card, config = load_task(job.folder)
     x, y = preview(config)
-    picture = draw_mixed_samples(task, x, torch.tensor(card.mean), torch.tensor(card.std), lams=lams, y=y)
-    RunFolder(run).evaluation.mkdir(exist_ok=True)
-    write_atomically(RunFolder(run).samples, picture.save)
+    lams = sorted({*earlier, *job.lams})
+    samples = mix_samples(task, x, torch.tensor(card.mean), torch.tensor(card.std), lams, y)
+    folder.evaluation.mkdir(exist_ok=True)
+    samples.write(folder.samples)

@@ -42,22 +42,7 @@ def as_markdown(experiment: Experiment, tables: Sequence[ResultTable], facts: di
         lines += ["", f"## {table.column.title}", ""]
         lines += [f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
         lines += [f"| {' | '.join(row)} |" for row in rows]
-    lines += _pictures(experiment, tables)
     return "\n".join(lines) + "\n"
-
-
-def _pictures(experiment: Experiment, tables: Sequence[ResultTable]) -> list[str]:
-    """Show the pictures of each row's first run."""
-    lines = []
-    shown = set()
-    for row in (row for table in tables for row in table.rows):
-        for name in experiment.pictures:
-            for network in (row.paper_network, *NETWORKS):
-                folder = next(iter(row.results[network].folders), None)
-                if folder is not None and (row.row, name) not in shown:
-                    shown.add((row.row, name))
-                    lines += ["", f"![{row.title}]({folder}/{name})", "", f"{row.title}: {name}"]
-    return ["", "## Pictures", *lines] if lines else []
 
 
 # --- on a terminal

@@ -39,7 +39,7 @@ TABLE5 = make_experiment(
 
 _BACKBONE = {"data": "imagenet", "model": R50, "recipe": "pytorch100"}
 TABLE7_COLUMNS = (
-    Column("voc", "VOC, AP50 %", _BACKBONE, "detect/voc/AP50"),
+    Column("voc", "VOC, AP50 (11 points) %", _BACKBONE, "detect/voc/voc07_AP50"),
     Column("coco", "COCO, mAP %", _BACKBONE, "detect/coco/mAP"),
     Column("coco-ap50", "COCO, AP50 %", _BACKBONE, "detect/coco/AP50"),
     Column("coco-ap75", "COCO, AP75 %", _BACKBONE, "detect/coco/AP75"),

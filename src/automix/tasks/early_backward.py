@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from automix.core.errors import AutomixError
+
 
 def backward_early(loss: Tensor, parameters: Iterable[Tensor]) -> Tensor:
     """Compute the gradients of a loss now and release its graph.
@@ -35,6 +37,28 @@ def backward_early(loss: Tensor, parameters: Iterable[Tensor]) -> Tensor:
     with torch.autocast(device, enabled=False):  # a backward pass runs in the types of its forward pass
         gradients = torch.autograd.grad(loss, trained, allow_unused=True)
     return _EarlyBackward.apply(loss.detach(), gradients, *trained)
+
+
+def without_graph(logits: Tensor) -> Tensor:
+    """Detach logits whose graph is released, and refuse a loss on them, which would train nothing.
+
+    Args:
+        logits: The student's logits.
+
+    Returns:
+        The same numbers; ``backward`` through them raises an AutomixError.
+    """
+    return _Released.apply(logits.detach(), torch.empty(0, requires_grad=True))
+
+
+class _Released(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, leaf: Tensor) -> Tensor:
+        return logits.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        raise AutomixError("low_memory must be False for a loss on out.logits, whose graph it releases")
 
 
 class _EarlyBackward(torch.autograd.Function):

@@ -12,6 +12,8 @@ from automix.core.target import Mixed, MixedTarget
 from automix.networks.feature_tap import channels_last_maps
 from automix.networks.hooks import hidden_layers, run_with_hook
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import logits_of, without_compile
+from automix.networks.stages import trial_image
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import StepOutput, batch_norm_hint
 
@@ -25,7 +27,7 @@ class HiddenTask(MixTask):
         model: The network to train.
         mix: Mixes the output of a layer, ``mix(z, y, lam=..., index=..., generator=..., **options)``.
         at_input: Mixes images, called alike.
-        layers: Where to mix: 0 is the input, 1 to 4 a stage of a timm network, a string a submodule.
+        layers: Where to mix: 0 is the input, 1 to 4 a stage of the network, a string a submodule.
         **options: Options of `mix` and of `MixTask`.
     """
 
@@ -86,7 +88,7 @@ class HiddenTask(MixTask):
             return z
 
         with batch_norm_hint(x):
-            logits = run_with_hook(self.student, x, layer, change)
+            logits = logits_of(run_with_hook(self.student, x, layer, change))
         if len(targets) != 1:
             raise AutomixError(f"layer {layer!r} must run once in a forward pass, got {len(targets)} times")
         return logits, targets[0]
@@ -128,7 +130,7 @@ class HiddenTask(MixTask):
     def _check_layers(self, model: nn.Module) -> None:
         hidden = [layer for layer in self.layers if layer is not None]
         for layer in hidden:
-            if layer not in dict(model.named_modules()):
+            if layer not in dict(without_compile(model).named_modules()):
                 raise AutomixError(
                     f"layers must be names of submodules: {type(model).__name__} lists a stage {layer!r} that it "
                     "does not have"
@@ -149,16 +151,14 @@ class HiddenTask(MixTask):
 def _trial_outputs(model: nn.Module, layers: Sequence[str]) -> dict[str, list[Any]]:
     """The outputs of each layer for one empty image; none at all if the network does not accept such an image."""
     outputs: dict[str, list[Any]] = {layer: [] for layer in layers}
-    convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or (64, 64)
-    parameter = next(model.parameters(), torch.empty(0))
+    model = without_compile(model)
     handles = [
         model.get_submodule(layer).register_forward_hook(lambda module, inputs, output, to=to: to.append(output))
         for layer, to in outputs.items()
     ]
     try:
         with torch.no_grad(), eval_mode(model):
-            model(parameter.new_zeros(1, convolution.in_channels if convolution else 3, *size))
+            model(trial_image(model))
     except Exception:  # networks raise anything for an image size they were not made for
         return {}
     finally:

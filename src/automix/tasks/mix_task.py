@@ -119,11 +119,23 @@ class MixTask(Task):
 
         def mixed_term() -> dict[str, Tensor]:
             answers.append(run_mixed())
-            return {"loss_mixed": self.loss(*answers[0])}
+            return {"loss_mixed": self.mixed_loss(*answers[0])}
 
         terms = [mixed_term, partial(self.clean_term, x, y)] if self.one_hot_loss else [mixed_term]
         losses = self.compute_terms(*terms)
         return self.output(losses, *answers[0])
+
+    def mixed_loss(self, logits: Tensor, target: MixedTarget) -> Tensor:
+        """Apply the loss of mixed images: the task's criterion, unless a method has one of its own.
+
+        Args:
+            logits: ``(N, num_classes)``.
+            target: The label of the mixed batch.
+
+        Returns:
+            The loss, a scalar.
+        """
+        return self.loss(logits, target)
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator

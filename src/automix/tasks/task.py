@@ -18,23 +18,25 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from automix.core.criteria import Criterion, MixedLoss, mixed_loss
 from automix.core.distributed import rank_and_world
 from automix.core.draws import step_generator
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget, as_int64
-from automix.core.tensor_checks import check_batch
+from automix.core.tensor_checks import check_batch, check_soft_rows
 from automix.core.validation import check_range, check_whole
 from automix.networks.freeze import rest_batch_norms
+from automix.networks.outputs import check_not_parallel, logits_of, without_compile
 from automix.networks.teacher import follow, make_teacher, momentum_at
-from automix.tasks.early_backward import backward_early
+from automix.tasks.early_backward import backward_early, without_graph
 
 LossTerms = Callable[[], dict[str, Tensor]]
 """Computes one or more loss terms that share a forward pass, by name."""
 
 _FORGOTTEN_UPDATE = 100  # batches without update() after which it was surely forgotten, not postponed
+_FORGOTTEN_STEPS = 10  # as many optimizer steps
+_STUCK_UPDATES = 100  # updates after which progress has left 0, however long the training
 
 
 class StepOutput(dict[str, Any]):
@@ -50,7 +52,7 @@ class StepOutput(dict[str, Any]):
 
     @property
     def logits(self) -> Tensor:
-        """The student's output for the mixed batch, ``(N, num_classes)``; with `low_memory` without its graph."""
+        """The student's output for the mixed batch, ``(N, num_classes)``; with `low_memory` no loss can use it."""
         return self["logits"]
 
     @property
@@ -71,7 +73,8 @@ class Task(nn.Module, ABC):
     clean images.
 
     Args:
-        model: The network to train, the student; put into training mode if it is in eval mode.
+        model: The network to train, the student; put into training mode if it is in eval mode. It returns logits, a
+            dict or object with `logits`, or a tuple that starts with them.
         momentum: Momentum of the teacher that follows the student, in [0, 1); None trains without a teacher.
         one_hot_loss: Add the loss on the clean images to the loss on the mixed ones.
         mix_until: Mix until this part of the training, in [0, 1]; the rest is plain training on clean images.
@@ -81,8 +84,8 @@ class Task(nn.Module, ABC):
         seed: Seed of all draws.
         total_steps: Number of optimizer steps of the whole training. If given, `update` needs no `progress`.
         low_memory: Back-propagate each loss term as soon as it is computed and keep its gradients instead of its
-            activations. ``loss.backward()`` then hands out those gradients: parameter hooks see each term apart, and
-            gradients with respect to anything but the task's own parameters are lost.
+            activations; ``loss.backward()`` then hands out those gradients. Without effect, with a warning, where
+            images require gradients or parameters have hooks, whose gradients would be wrong.
     """
 
     learns_to_mix: ClassVar[bool] = False
@@ -111,8 +114,7 @@ class Task(nn.Module, ABC):
         if mix_fade is not None:
             check_range("mix_fade", mix_fade, 0, mix_until, bounds="[)")
         check_whole("total_steps", total_steps, 1)
-        if isinstance(model, DistributedDataParallel):
-            raise AutomixError("model must not be wrapped in DistributedDataParallel: wrap the task, DDP(task)")
+        check_not_parallel(model)
         # A pretrained network often comes in eval mode, in which its BatchNorm would never train.
         self.student = model if model.training else model.train()
         rest_batch_norms(self.student)
@@ -128,6 +130,10 @@ class Task(nn.Module, ABC):
         self.step = 0
         self.progress = 0.0
         self._calls = 0  # since the last update
+        self._changes = 0  # of the student's weights since the last update, as far as batches have shown
+        self._weights_version: int | None = None  # of those weights in the last batch
+        self._early = low_memory  # whether terms are back-propagated early in this step
+        self._groups: list[dict[str, Any]] = []  # those that were handed out last
         self._warned: set[str] = set()
 
     # --- one training step
@@ -146,6 +152,13 @@ class Task(nn.Module, ABC):
         y = as_int64(y)
         if not self.training:
             return self._clean_output(self.classifier, x, y)
+        if self.step == self._calls == 0:
+            check_soft_rows(y)  # once on any device; `check_batch` does it in every step on the CPU alone
+        if not self.student.training:
+            self._warn_once(
+                "eval", "the model is in eval mode while its task trains: call task.train() after evaluating"
+            )
+        self._early = self.low_memory and self._may_run_early(x)
         generator = self._next_generator()
         return self.training_step(x, y, generator) if self._mixes_now() else self.clean_step(x, y)
 
@@ -207,11 +220,23 @@ class Task(nn.Module, ABC):
             self._warn_once(
                 "progress", f"progress fell from {self.progress:g} to {progress:g}: pass the part of the WHOLE training"
             )
+        if self.step == _STUCK_UPDATES and progress == 0:
+            self._warn_once("stuck", f"progress is 0 after {_STUCK_UPDATES} updates: pass step / total_steps")
         if self.teacher is not None:
-            follow(self.teacher, self.student, momentum_at(self.step, progress, self.momentum or 0.0))
+            self.move_teacher(progress)
         self.step += 1
         self.progress = progress
-        self._calls = 0
+        self._calls = self._changes = 0
+        self._weights_version = None
+
+    def move_teacher(self, progress: float) -> None:
+        """Let the teacher follow the student (Eq. 12).
+
+        Args:
+            progress: Part of the training that is done, in [0, 1].
+        """
+        assert self.teacher is not None
+        follow(self.teacher, self.student, momentum_at(self.step, progress, self.momentum or 0.0))
 
     # --- what the methods build their steps from
 
@@ -230,7 +255,7 @@ class Task(nn.Module, ABC):
         losses: dict[str, Tensor] = {}
         for number, group in enumerate(groups):
             terms = group()
-            if self.low_memory and number + 1 < len(groups):
+            if self._early and number + 1 < len(groups):
                 terms = {name: backward_early(loss, self.parameters()) for name, loss in terms.items()}
             losses |= terms
         return losses
@@ -257,7 +282,7 @@ class Task(nn.Module, ABC):
             Logits, ``(N, num_classes)``.
         """
         with batch_norm_hint(x):
-            return self.student(x)
+            return logits_of(self.student(x))
 
     def loss(self, logits: Tensor, target: MixedTarget) -> Tensor:
         """Apply the task's criterion.
@@ -292,24 +317,42 @@ class Task(nn.Module, ABC):
         metrics = {**losses, "lam": target.lam.mean(), "mixed_accuracy": target.accuracy(logits.detach())}
         metrics |= further_metrics or {}
         loss = torch.stack(list(losses.values())).sum()
-        logits = logits.detach() if self.low_memory else logits
+        logits = without_graph(logits) if self._early and self.training else logits
         return StepOutput(loss=loss, logits=logits, metrics={name: value.detach() for name, value in metrics.items()})
 
     def _clean_output(self, network: nn.Module, x: Tensor, y: Tensor) -> StepOutput:
         target = MixedTarget.clean(y)
         with batch_norm_hint(x):
-            logits = network(x)
+            logits = logits_of(network(x))
         return self.output({"loss_clean": self.loss(logits, target)}, logits, target)
+
+    def _may_run_early(self, x: Tensor) -> bool:
+        """Whether early backward passes give the right gradients; warns once where they do not."""
+        if x.requires_grad:
+            reason = "the images require gradients"
+        elif any(parameter._backward_hooks for parameter in self.parameters()):
+            reason = "a parameter has a hook"
+        else:
+            return True
+        self._warn_once("low_memory", f"low_memory has no effect: {reason}")
+        return False
 
     def _next_generator(self) -> torch.Generator:
         rank, world = rank_and_world()
         generator = step_generator(self.seed, self.step, part=self._calls * world + rank)
         self._calls += 1
-        if self._calls == _FORGOTTEN_UPDATE:
-            self._warn_once(
-                "update", f"task.update() was not called for {_FORGOTTEN_UPDATE} batches: the teacher stands still"
-            )
+        self._count_changes()
+        if self._calls == _FORGOTTEN_UPDATE or self._changes == _FORGOTTEN_STEPS:
+            count = f"{self._changes} optimizer steps" if self._changes else f"{self._calls} batches"
+            self._warn_once("update", f"task.update() was not called for {count}: schedules and teacher stand still")
         return generator
+
+    def _count_changes(self) -> None:
+        """Count how often the weights were changed since the last update, by the counter that torch keeps of them."""
+        weight = next((parameter for parameter in self.student.parameters() if parameter.requires_grad), None)
+        version = None if weight is None else weight._version
+        self._changes += self._weights_version is not None and version != self._weights_version
+        self._weights_version = version
 
     def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._warned:
@@ -336,18 +379,19 @@ class Task(nn.Module, ABC):
         groups = [{"name": "student", "params": list(self.student.parameters()), "lr": lr, **options}]
         if isinstance(self.criterion, nn.Module) and (learned := list(self.criterion.parameters())):
             groups.append({"name": "criterion", "params": learned, "lr": lr, **options})
+        self._groups = groups  # an optimizer keeps these very dicts
         return groups
 
     def deploy(self) -> nn.Module:
         """Copy the trained classifier out of the task.
 
         Returns:
-            A plain module in eval mode with the structure of the model passed in; its parameters require gradients
-            where those of that model do.
+            A plain module in eval mode with the structure of the model passed in, without ``torch.compile`` around it;
+            its parameters require gradients where those of that model do.
         """
         if self.teacher is not None and self.step == 0 and self._calls:
             self._warn_once("deploy", "task.update() was never called: the deployed teacher is the untrained network")
-        deployed = copy.deepcopy(self.classifier)
+        deployed = copy.deepcopy(without_compile(self.classifier))
         for parameter, original in zip(deployed.parameters(), self.student.parameters(), strict=True):
             parameter.requires_grad_(original.requires_grad)
         return deployed.eval()

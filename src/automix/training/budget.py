@@ -136,7 +136,7 @@ def measure_speed(config: TrainConfig) -> tuple[Speed, float]:
     device = choose_device(config.device, 0)
     with torch.random.fork_rng(devices=[]):
         model = build_model(config, len(data.classes), data.image_size, load=False)
-        task = build_task(config, model)
+        task = build_task(config, model, normalization=data.normalization)
     precision = choose_precision(config.precision, config.settings.mixed_precision, device, model)
     task.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
     optimizer = build_optimizer(config.settings, task)

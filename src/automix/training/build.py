@@ -1,5 +1,6 @@
 """The parts of a run, built from its settings: data, network, task, optimizer, schedule."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,9 @@ from automix.core.criteria import (
     balanced_weights,
 )
 from automix.core.errors import AutomixError, one_line
+from automix.core.normalization import Normalization
 from automix.data import Data, Progress, open_data
-from automix.methods import create_task
+from automix.methods import create_task, takes_normalization
 from automix.networks.create import create_model
 from automix.networks.freeze import freeze_stages
 from automix.networks.head import head_parameters
@@ -85,7 +87,12 @@ def build_model(config: TrainConfig, num_classes: int, image_size: int, *, load:
 
 
 def build_task(
-    config: TrainConfig, model: nn.Module, *, resumed: bool = False, class_counts: Sequence[int] | None = None
+    config: TrainConfig,
+    model: nn.Module,
+    *,
+    resumed: bool = False,
+    class_counts: Sequence[int] | None = None,
+    normalization: Normalization | None = None,
 ) -> Task:
     """Build the method around the network, with the recipe's alpha, loss and momentum pipeline.
 
@@ -96,6 +103,7 @@ def build_task(
             if its own file is gone.
         class_counts: Number of training images of each class, for a loss that weights them; not needed if the task is
             not trained.
+        normalization: How the images are normalized, for methods that work on pixels.
 
     Returns:
         The task.
@@ -108,10 +116,13 @@ def build_task(
         "low_memory": True,
     }
     options = config.effective_options
+    if normalization is not None and takes_normalization(config.method):
+        options = {"mean": normalization.mean, "std": normalization.std, **options}
     if resumed and "mix_block" in options and not Path(str(options["mix_block"])).exists():
         options["mix_block"] = str(RunFolder(config.folder).mix_block)
     if taken := sorted(own.keys() & options.keys()):
-        raise AutomixError(f"method_options.{taken[0]} is not allowed: other settings decide it")
+        instead = f"use --{taken[0]}" if taken[0] in ("ema", "seed") else "other settings decide it"
+        raise AutomixError(f"method_options.{taken[0]} is not allowed; {instead}")
     try:
         return create_task(config.method, model, **own, **options)
     except (TypeError, AttributeError, RuntimeError) as error:  # an option that is none, or of another kind
@@ -138,12 +149,14 @@ def build_data(
         root=config.root,
         classes=config.classes,
         per_class=config.per_class,
+        validation=config.validation,
         batch_size=config.settings.batch_size,
         seed=config.seed,
         rank=world.rank,
         world_size=world.size,
         accumulate=config.accumulate,
         workers=config.workers,
+        decode_cache=config.decode_cache,
         bad_data=config.bad_data,
         balance=config.settings.balance,
         skip_list=RunFolder(config.folder).skipped if use_skip_list else None,
@@ -206,7 +219,8 @@ def split_by_layer(group: dict[str, Any], model: nn.Module, settings: Recipe) ->
     decay = _layer_scales(model, settings.layer_decay)
     parts: dict[float, list[nn.Parameter]] = {}
     for parameter in group["params"]:
-        scale = settings.head_lr if id(parameter) in head else decay.get(id(parameter), 1.0)
+        is_head = id(parameter) in head or group["name"] == "mixed_head"
+        scale = settings.head_lr if is_head else decay.get(id(parameter), 1.0)
         parts.setdefault(scale, []).append(parameter)
     return [{**group, "params": members, "lr": scale * group["lr"]} for scale, members in parts.items()]
 
@@ -231,6 +245,8 @@ def _split_by_decay(group: dict[str, Any]) -> list[dict[str, Any]]:
 def build_schedule(settings: Recipe, optimizer: Optimizer, steps_per_epoch: int) -> Any:
     """Build timm's schedule: a linear warm-up, then a cosine from `lr` to `lr_floor`. It depends on the step alone.
 
+    A parameter group with an ``lr_floor`` of its own ends there.
+
     Args:
         settings: The recipe.
         optimizer: The optimizer.
@@ -241,7 +257,19 @@ def build_schedule(settings: Recipe, optimizer: Optimizer, steps_per_epoch: int)
     """
     from timm.scheduler import CosineLRScheduler
 
-    return CosineLRScheduler(
+    class CosineToFloors(CosineLRScheduler):
+        """timm's has one floor for all groups, and raises learning rates that are below it."""
+
+        def _get_lr(self, t: int) -> list[float]:
+            rates = super()._get_lr(t)
+            if t < self.warmup_t:
+                return rates
+            share = (1 + math.cos(math.pi * min(1.0, t / self.t_initial))) / 2
+            floors = [group.get("lr_floor", self.lr_min) for group in self.optimizer.param_groups]
+            highest = [(rate, min(rate, floor)) for rate, floor in zip(self.base_values, floors, strict=True)]
+            return [floor + (rate - floor) * share for rate, floor in highest]
+
+    return CosineToFloors(
         optimizer,
         t_initial=settings.epochs * steps_per_epoch,
         lr_min=settings.lr_floor,

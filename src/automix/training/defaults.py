@@ -58,13 +58,22 @@ def complete_settings(values: dict[str, Any], *, from_scratch: bool = False) -> 
     if "recipe" not in values and not _is_small(values):
         facts = _look_at(values)
         if (facts.short_side or 0) <= SMALL_IMAGE:
-            return values
+            return {**_few_small_images(facts, values), **values}
         if from_scratch:
             return {"recipe": TrainConfig.recipe, "pretrained": False, **length(facts, values), **values}
         values = {"recipe": FINETUNE, "model": DEFAULT_MODEL, **values}
     if values.get("recipe") != FINETUNE:
         return {**values, "pretrained": False} if from_scratch else values
     return _complete_finetune(values, facts or _look_at(values), from_scratch)
+
+
+def _few_small_images(facts: DataFacts, values: dict[str, Any]) -> dict[str, Any]:
+    """Batch, length and learning rate for fewer small images than a batch of the default recipe has."""
+    recipe = find_recipe(TrainConfig.recipe)
+    if facts.train_count >= recipe.batch_size or "batch_size" in values:
+        return {}
+    chosen = length(facts, values)
+    return {**chosen, "lr": recipe.lr * math.sqrt(chosen["batch_size"] / recipe.batch_size)}
 
 
 def _complete_finetune(values: dict[str, Any], facts: DataFacts, from_scratch: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from automix.core.normalization import Normalization
 from automix.runs.checkpoint import restore_task
 from automix.runs.classifier import Card
 from automix.runs.config import TrainConfig
@@ -25,7 +26,8 @@ def load_task(folder: Path) -> tuple[Task, Card, TrainConfig]:
     config = RunFolder(folder).read_config()
     saved = RunFolder(folder).read_checkpoint()
     card = Card.from_json(saved.facts["card"])
-    task = build_task(config, build_model(config, len(card.classes), card.train_size, load=False), resumed=True)
+    model = build_model(config, len(card.classes), card.train_size, load=False)
+    task = build_task(config, model, resumed=True, normalization=Normalization(card.mean, card.std))
     restore_task(saved, task)
     task.eval()
     return task, card, config

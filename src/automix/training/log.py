@@ -137,6 +137,25 @@ class RunLog:
         self.display.epoch(run, record)
         self.numbers, self.steps = {}, 0
 
+    def open_epoch(self) -> dict[str, Any]:
+        """Collect what the log knows of an epoch that is not logged yet, for a checkpoint.
+
+        Returns:
+            JSON values for `reopen_epoch`.
+        """
+        means = {name: sum(values) / len(values) for name, values in self.numbers.items()}
+        return {"means": means, "steps": self.steps, "seconds": self.until - self.since}
+
+    def reopen_epoch(self, saved: dict[str, Any]) -> None:
+        """Continue an epoch of an earlier session.
+
+        Args:
+            saved: What `open_epoch` returned.
+        """
+        self.numbers = {name: [mean] for name, mean in saved["means"].items()}
+        self.steps = saved["steps"]
+        self.until = self.since + saved["seconds"]
+
     def diagnose(self, run: Run, record: dict[str, float]) -> None:
         """Measure what a learned mixer does to test images, and warn once of each problem.
 

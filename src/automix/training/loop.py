@@ -44,16 +44,25 @@ def fit(run: Run, log: RunLog, stop: StopRequest) -> None:
     if run.step == 0:
         log.picture(run, epoch=0)
     log.start_clock()
+    if run.open_epoch:  # a signal ended the run in the evaluation
+        log.reopen_epoch(run.open_epoch)
+        close_epoch(run, log, stop)
+        run.save_checkpoint()
     while run.step < run.total_steps:
         log.step(run, training_step(run, batches, stop))
         if run.step % run.steps_per_epoch == 0:
-            finish_epoch(run, log)
+            close_epoch(run, log, stop)
         leaving = stop.is_agreed and run.step < run.total_steps
         if leaving or run.checkpoint_is_due():
             run.save_checkpoint()
         if leaving:
-            done = f"stopped after step {run.step} of {run.total_steps}"
-            raise Stopped(f"{done}; continue with automix train --resume --out {run.folder.path}", stop.signal)
+            raise stopped(run, stop)
+
+
+def stopped(run: Run, stop: StopRequest) -> Stopped:
+    """The exception that ends a run whose state is saved."""
+    done = f"stopped after step {run.step} of {run.total_steps}"
+    return Stopped(f"{done}; continue with automix train --resume --out {run.folder.path}", stop.signal)
 
 
 def training_step(run: Run, batches: Iterator[tuple[Tensor, Tensor]], stop: StopRequest) -> dict[str, float]:
@@ -135,13 +144,26 @@ def _no_sync_until_last(run: Run, piece: int) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def finish_epoch(run: Run, log: RunLog) -> None:
-    """Evaluate, log, keep the best classifier, draw."""
+def close_epoch(run: Run, log: RunLog, stop: StopRequest) -> None:
+    """Finish an epoch. A signal in its evaluation saves and leaves at once; the resumed run evaluates first."""
+    if finish_epoch(run, log, stop):
+        run.open_epoch = {}
+        return
+    run.open_epoch = log.open_epoch()
+    run.save_checkpoint()
+    raise stopped(run, stop)
+
+
+def finish_epoch(run: Run, log: RunLog, stop: StopRequest) -> bool:
+    """Evaluate, log, keep the best classifier, draw. Returns False if a signal ended the evaluation."""
     epoch, epochs = run.step // run.steps_per_epoch, run.config.settings.epochs
     accuracy: dict[str, float] = {}
     if epoch % run.config.eval_every == 0 or epoch > epochs - run.config.eval_last:
         test = run.data.loader.test_batches()
-        accuracy = measure_accuracy(run.task, test, run.device, run.precision, run.world)
+        measured = measure_accuracy(run.task, test, run.device, run.precision, run.world, stop)
+        if measured is None:
+            return False
+        accuracy = measured
         log.diagnose(run, accuracy)
     log.epoch(run, epoch, accuracy)
     top1 = deployed_top1(accuracy)
@@ -153,12 +175,18 @@ def finish_epoch(run: Run, log: RunLog) -> None:
     if epoch % run.epochs_between_pictures == 0:
         log.picture(run, epoch)
     log.start_clock()
+    return True
 
 
 @torch.no_grad()
 def measure_accuracy(
-    task: Task, batches: Iterator[tuple[Tensor, Tensor]], device: torch.device, precision: Precision, world: World
-) -> dict[str, float]:
+    task: Task,
+    batches: Iterator[tuple[Tensor, Tensor]],
+    device: torch.device,
+    precision: Precision,
+    world: World,
+    stop: StopRequest | None = None,
+) -> dict[str, float] | None:
     """Measure top-1 and top-5 accuracy of each network; every process evaluates its share of the test set.
 
     Args:
@@ -167,9 +195,11 @@ def measure_accuracy(
         device: Where the task is.
         precision: Precision of the forward pass.
         world: The processes that evaluate together.
+        stop: Polled before every batch.
 
     Returns:
-        Percentages ``student_top1``, ``student_top5`` and, with a teacher, ``teacher_top1``, ``teacher_top5``.
+        Percentages ``student_top1``, ``student_top5`` and, with a teacher, ``teacher_top1``, ``teacher_top5``; None if
+        any process was asked to stop.
     """
     networks: dict[str, nn.Module] = {"student": task.student}
     if task.teacher is not None:
@@ -177,8 +207,11 @@ def measure_accuracy(
     world.share_buffers(task)
     task.eval()
     right = torch.zeros(len(networks), 2, dtype=torch.float64)
-    count = torch.zeros(1, dtype=torch.float64)
+    count, interrupted = torch.zeros(2, 1, dtype=torch.float64)
     for x, y in batches:
+        if stop is not None and stop.is_requested:
+            interrupted += 1
+            break
         x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
         count += len(y)
         for number, network in enumerate(networks.values()):
@@ -186,6 +219,8 @@ def measure_accuracy(
                 logits = network(x)
             right[number] += topk_correct(logits, y, (1, 5)).sum(dim=1).cpu()
     task.train()
+    if world.total(interrupted) > 0:
+        return None
     per_cent = 100 * world.total(right) / world.total(count)
     names = [f"{network}_{top}" for network in networks for top in ("top1", "top5")]
     return dict(zip(names, per_cent.flatten().tolist(), strict=True))

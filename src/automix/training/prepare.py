@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from automix.core.errors import AutomixError
-from automix.data import DATASETS, Progress, check_data, write_skipped
+from automix.data import DATASETS, Data, Progress, check_data, write_skipped
 from automix.networks.weights import find_pretrained
 from automix.runs.config import MAY_CHANGE, RESOLVED, TrainConfig, read_config
 from automix.runs.folder import RunFolder
@@ -42,14 +42,35 @@ def prepare(
     device = choose_device(config.device, world.local_rank)
     known = DATASETS.get(config.data)
     blank = check_buildable(config, config.settings.train_size or (known and known.image_size) or 224)
-    precision = choose_precision(config.precision, config.settings.mixed_precision, device, blank)
-    data = build_data(config, world, use_skip_list=resumed, progress=progress)
+    choose_precision(config.precision, config.settings.mixed_precision, device, blank)  # refused before data is read
+    run = assemble(config, world, build_data(config, world, use_skip_list=resumed, progress=progress), resumed=resumed)
+    if resumed:
+        run.load_checkpoint()
+    if world.is_main_process:
+        _write_start(run, resumed=resumed)
+    return run
+
+
+def assemble(config: TrainConfig, world: World, data: Data, *, resumed: bool = False) -> Run:
+    """Build network, task, optimizer and schedule for data that is open already.
+
+    Args:
+        config: The settings.
+        world: The processes that train together.
+        data: The dataset and its batches.
+        resumed: Whether the state comes from a checkpoint afterwards.
+
+    Returns:
+        The run, at its first step; nothing is written.
+    """
+    device = choose_device(config.device, world.local_rank)
     torch.manual_seed(config.seed)
     model = build_model(config, len(data.classes), data.image_size, load=not resumed)
-    task = build_task(config, model, resumed=resumed, class_counts=data.class_counts)
+    precision = choose_precision(config.precision, config.settings.mixed_precision, device, model)
+    task = build_task(config, model, resumed=resumed, class_counts=data.class_counts, normalization=data.normalization)
     task.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
     optimizer = build_optimizer(config.settings, task)
-    run = Run(
+    return Run(
         config=config,
         world=world,
         data=data,
@@ -62,11 +83,6 @@ def prepare(
         scaler=torch.amp.GradScaler(device.type, enabled=precision == "fp16"),
         weights=describe_weights(config, resumed=resumed),
     )
-    if resumed:
-        run.load_checkpoint()
-    if world.is_main_process:
-        _write_start(run, resumed=resumed)
-    return run
 
 
 def describe_weights(config: TrainConfig, *, resumed: bool) -> str:

@@ -42,6 +42,7 @@ class Run:
         weights: Where the first weights come from, for people.
         step: Steps done.
         best: The highest test accuracy of the deployed network (`top1`) and its `epoch`.
+        open_epoch: The log of an epoch whose evaluation a signal ended; empty otherwise.
         seconds_before: Training time of earlier sessions, in seconds.
         started: When this session started, by the monotonic clock.
     """
@@ -59,6 +60,7 @@ class Run:
     weights: str = "from scratch"
     step: int = 0
     best: dict[str, float] = field(default_factory=lambda: {"top1": -1.0, "epoch": 0})
+    open_epoch: dict[str, Any] = field(default_factory=dict)
     seconds_before: float = 0.0
     started: float = field(default_factory=time.monotonic)
     _saved: float = field(default_factory=time.monotonic)
@@ -112,6 +114,8 @@ class Run:
         if self.world.is_main_process:
             facts = {"step": self.step, "best": self.best, "seconds": self.seconds, "card": self.card({}).to_json()}
             facts["images"] = self.data.file_counts()
+            if self.open_epoch:
+                facts["open_epoch"] = self.open_epoch
             save_checkpoint(self.folder.checkpoint, self.task, self.optimizer, self.scaler, facts, self.precision)
         self._saved = time.monotonic()
 
@@ -123,6 +127,7 @@ class Run:
         check_counts(saved.path, facts.get("images", {}), self.data.file_counts())
         restore(saved, self.task, self.optimizer, self.scaler, self.precision)
         self.step, self.best, self.seconds_before = facts["step"], facts["best"], facts["seconds"]
+        self.open_epoch = facts.get("open_epoch", {})
 
     def save_classifier(self, which: Which, accuracy: dict[str, float]) -> None:
         """Write the deployed classifier, and the Mix Block if the method has one; the main process writes.

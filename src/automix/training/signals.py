@@ -1,5 +1,6 @@
 """SIGTERM and Ctrl-C: finish the step, save a checkpoint, leave. A second Ctrl-C leaves at once.
 
+An evaluation is broken off after the batch; the resumed run begins with it.
 Before the first step there is nothing to save, and reading data may take long: until then a signal leaves at once.
 """
 
@@ -24,6 +25,11 @@ class StopRequest:
         self.signal: int | None = None
         self.is_polled = False
         self.is_agreed = False
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether this process or, as far as it knows, another one of the run was asked to stop."""
+        return self.is_agreed or self.signal is not None
 
     def poll(self) -> bool:
         """Ask whether this process should stop.

@@ -21,14 +21,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from automix.core.accuracy import topk_correct
+from automix.core.accuracy import topk_accuracy, topk_correct
 from automix.core.validation import check_whole
 from automix.evaluation.corruptions.apply import check_names, check_severities
 from automix.evaluation.corruptions.folders import Arrays, Files, open_corrupted
 from automix.evaluation.corruptions.generate import PART, check_samples, corrupt_part
 from automix.evaluation.corruptions.severities import NAMES, severity_table
 from automix.evaluation.plots import as_image, new_figure
-from automix.evaluation.predictions import check_predictions
+from automix.evaluation.predictions import Predictions, check_predictions, predict_unless_given
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
 from automix.evaluation.samples import BATCH, Samples, to_float
@@ -72,6 +72,7 @@ def evaluate_corruptions(
     folder: Path | str | None = None,
     names: Sequence[str] | None = None,
     severities: Sequence[int] = SEVERITIES,
+    predictions: Predictions | None = None,
     batch_size: int = BATCH,
     track: Track = no_progress,
 ) -> CorruptionResult:
@@ -84,6 +85,7 @@ def evaluate_corruptions(
         names: Names of the corruptions; all 19 if not given, or what a folder has. A name that is missing in the folder
             is an error.
         severities: From 1 to 5.
+        predictions: Result of `predict_logits` on the same images, to share one pass between evaluators.
         batch_size: Images per forward pass.
         track: Progress display, such as `progress_bar`.
 
@@ -95,15 +97,17 @@ def evaluate_corruptions(
     check_whole("batch_size", batch_size, 1)
     check_samples(samples)
     count_correct = _Counter(model, len(samples.classes), batch_size)
+    logits, labels = predict_unless_given(predictions, model, samples, batch_size=batch_size, track=no_progress)
+    clean = topk_accuracy(logits, labels)
     with eval_mode(model), torch.inference_mode():
         if folder is not None:
             stored = open_corrupted(folder, names, severities, samples.classes)
-            table = _from_files(count_correct, samples, stored, tuple(severities), track)
+            table = _from_files(count_correct, samples, stored, tuple(severities), clean, track)
             source = f"read from {folder}"
         else:
             names = NAMES if names is None else names
             check_names(names)
-            table = _generated(count_correct, samples, tuple(names), tuple(severities), track)
+            table = _generated(count_correct, samples, tuple(names), tuple(severities), clean, track)
             source = (
                 f"generated from the {len(samples):,} test images with the strengths of "
                 f"{severity_table(samples.image_size)[0]}, frost with drawn ice: not the official files"
@@ -137,24 +141,32 @@ class _Counter:
 
 
 def _generated(
-    count_correct: _Counter, samples: Samples, names: tuple[str, ...], severities: tuple[int, ...], track: Track
+    count_correct: _Counter,
+    samples: Samples,
+    names: tuple[str, ...],
+    severities: tuple[int, ...],
+    clean: float,
+    track: Track,
 ) -> CorruptionTable:
     """Read every image once and corrupt it in all ways."""
-    correct, clean = torch.zeros(len(names), len(severities)), 0
+    correct = torch.zeros(len(names), len(severities))
     parts = track(samples.parts(PART), -(-len(samples) // PART), "corruptions")
     for number, part in enumerate(parts):
-        clean += count_correct(part.images, part.labels)
         for row, name in enumerate(names):
             for column, severity in enumerate(severities):
                 images = corrupt_part(part.images, number, name, severity)
                 correct[row, column] += count_correct(images, part.labels)
-    return CorruptionTable(names, severities, 100 * correct / len(samples), 100 * clean / len(samples))
+    return CorruptionTable(names, severities, 100 * correct / len(samples), clean)
 
 
 def _from_files(
-    count_correct: _Counter, samples: Samples, stored: Arrays | Files, severities: tuple[int, ...], track: Track
+    count_correct: _Counter,
+    samples: Samples,
+    stored: Arrays | Files,
+    severities: tuple[int, ...],
+    clean: float,
+    track: Track,
 ) -> CorruptionTable:
-    clean = sum(count_correct(part.images, part.labels) for part in samples.parts(count_correct.batch_size))
     top1 = torch.zeros(len(stored.names), len(severities))
     places = [(row, column) for row in range(len(stored.names)) for column in range(len(severities))]
     for row, column in track(places, len(places), "corruptions"):
@@ -163,7 +175,7 @@ def _from_files(
         for part in parts:
             correct, count = correct + count_correct(part.images, part.labels), count + len(part)
         top1[row, column] = 100 * correct / count
-    return CorruptionTable(stored.names, severities, top1, 100 * clean / len(samples))
+    return CorruptionTable(stored.names, severities, top1, clean)
 
 
 def draw_table(table: CorruptionTable) -> Image.Image:

@@ -9,6 +9,7 @@ from automix.core.errors import AutomixError
 from automix.core.target import MixedTarget
 from automix.core.tensor_checks import check_shape
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import logits_of
 
 
 def input_saliency(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,7 +27,7 @@ def input_saliency(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tens
     """
     with eval_mode(model), torch.enable_grad():
         x = x.detach().requires_grad_()
-        logits = model(x)
+        logits = logits_of(model(x))
         if y.ndim == 1:
             y = torch.where((y >= 0) & (y < logits.shape[1]), y, logits.argmax(dim=1))
         # the sum over samples, not the mean: small gradients should not vanish in half precision

@@ -32,17 +32,21 @@ OWN_TEACHER = True
 """AutoMix has a momentum teacher, whether ``ema`` is given or not (see `has_own_teacher`)."""
 
 
-def create_task(model: nn.Module, **options: Any) -> AutoMix:
+OPTION_SOURCES = (AutoMix, AutoMixSettings)
+"""Where the options are that `create_task` passes on (see `option_sources`)."""
+
+
+def create_task(model: nn.Module, *, ema: bool = True, **options: Any) -> AutoMix:
     """Build the AutoMix task.
 
     Args:
         model: The network to train.
-        **options: Options of `AutoMix`. ``ema`` may be given as for any task: AutoMix has its momentum teacher anyway.
+        ema: Has no effect; accepted as by every task. AutoMix has its momentum teacher anyway.
+        **options: Options of `AutoMix`.
 
     Returns:
         The task.
     """
-    options.pop("ema", None)
     return AutoMix(model, **options)
 
 

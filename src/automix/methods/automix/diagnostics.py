@@ -9,8 +9,10 @@ The accuracies stand beside those on Mixup's and CutMix's samples of the same pa
 makes samples in which both objects can be recognized.
 """
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from automix.core.accuracy import pair_correct
 from automix.core.blend import mask_spread
@@ -27,13 +29,14 @@ MIN_MEAN_DIFFERENCE = 0.3  # between the means at lam 0.8 and at 0.2; 0.6 is per
 
 
 @torch.no_grad()
-def diagnose(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
+def diagnose(task: Task, x: Tensor, y: Tensor, predict: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
     """Measure the masks of a task on images that are mixed with their neighbors in the batch. The task stays as it is.
 
     Args:
         task: The task.
         x: Images, ``(N, C, H, W)``.
         y: Their class indices.
+        predict: Computes the logits of mixed images; the task's classifier if not given.
 
     Returns:
         Spread and mean of the masks at three `lam`, and the accuracies in percent, by name.
@@ -51,12 +54,14 @@ def diagnose(task: Task, x: Tensor, y: Tensor) -> dict[str, float]:
     }
     with eval_mode(task.classifier):
         for name, sample in samples.items():
-            numbers |= {f"{top}_on_{name}": value for top, value in _accuracies(task.classifier, sample).items()}
+            numbers |= {
+                f"{top}_on_{name}": value for top, value in _accuracies(predict or task.classifier, sample).items()
+            }
     return dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
 
 
-def _accuracies(classifier: nn.Module, mixed: Mixed) -> dict[str, Tensor]:
-    top1, top2 = pair_correct(classifier(mixed.x), mixed.target.y_a, mixed.target.y_b)
+def _accuracies(predict: Callable[[Tensor], Tensor], mixed: Mixed) -> dict[str, Tensor]:
+    top1, top2 = pair_correct(predict(mixed.x), mixed.target.y_a, mixed.target.y_b)
     return {"top1": 100 * top1.float().mean(), "top2": 100 * top2.float().mean()}
 
 

@@ -1,4 +1,4 @@
-"""AutoMix's settings and its presets: "tuned" (the default), "fast", "finetune", "paper" and "samix"."""
+"""AutoMix's settings and its presets: "tuned" (the default), "fast", "finetune", "paper", "reference" and "samix"."""
 
 import dataclasses
 from typing import Annotated, Any, Literal, get_args
@@ -11,11 +11,12 @@ from automix.core.objects import ObjectsRule
 from automix.core.validation import unknown_name
 from automix.tasks.teacher_objects import ObjectsSource
 
-Preset = Literal["tuned", "fast", "finetune", "paper", "samix"]
+Preset = Literal["tuned", "fast", "finetune", "paper", "reference", "samix"]
 AuxLoss = Literal["mixup-ramp", "joined", "clean", "mixup", "none"]
 Rest = Literal["clean", "mixup-ramp"]
 Upsampling = Literal["bilinear", "nearest", "bilinear-logits"]
 Init = Literal["torch", "reference"]
+TeacherBatchNorm = Literal["eval", "train"]
 
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 """The names of the presets."""
@@ -32,8 +33,10 @@ class AutoMixSettings:
 
     `from_preset` builds the others. Where two values are named below, the first is that of "tuned" and the second the
     paper's. "fast" is "tuned" with ``aux_loss="joined"`` and ``block_share=0.15``. "finetune", for pretrained networks,
-    is "tuned" with ``aux_loss="none"``, ``mix_share=0.5`` and ``mix_until=1``. "samix" is "paper" with
-    SAMix's block and mask loss: `pair_attention`, `hidden_value`, `lam_curve` and `variance_reward`.
+    is "tuned" with ``aux_loss="none"``, ``mix_share=0.5`` and ``mix_until=1``. "reference" is "paper" with what the
+    authors' code has where the paper is silent: `reduction`, `lam_margin`, `momentum_hold` and `teacher_batch_norm`.
+    "samix" is "paper" with SAMix's block and mask loss: `pair_attention`, `hidden_value`, `lam_curve` and
+    `variance_reward`.
     """
 
     alpha: Annotated[float, Field(gt=0)] = 2.0
@@ -41,6 +44,14 @@ class AutoMixSettings:
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = 0.999
     """Momentum of the teacher at the start of the training; it rises to 1 along a cosine. 0 makes the teacher a copy of
     the student, None trains student and Mix Block jointly on one loss (rows of the paper's Table 10)."""
+    momentum_hold: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Part of the training in which the momentum keeps its first value, before the cosine begins (0, reference 0.1)."""
+    momentum_warmup: bool = True
+    """Limit the momentum to ``(1 + step) / (10 + step)``, which decides in the first 9,000 steps: in a short training
+    the teacher would else stay near its first weights (True, paper False)."""
+    teacher_batch_norm: TeacherBatchNorm = "eval"
+    """"eval": the teacher runs in eval mode, and its BatchNorm statistics follow the student's. "train": in training
+    mode, with the statistics of its own batches, clean and mixed ("eval", reference "train")."""
     aux_loss: AuxLoss = "mixup-ramp"
     """What the student learns beside the Mix Block's samples ("mixup-ramp", paper "clean"). "clean": the clean images
     (l_CE). "mixup": the images mixed by Mixup with the same alpha. "mixup-ramp": by Mixup with an alpha that follows
@@ -59,7 +70,12 @@ class AutoMixSettings:
     """From this part of the training on, the probability that a batch is mixed falls linearly, to 0 at `mix_until`. In
     the other batches images stay clean and the Mix Block rests."""
     lam_margin: Annotated[float, Field(ge=0, le=0.5)] = 0.08
-    """Pairs with ``min(lam, 1 - lam) <= lam_margin`` are mixed as by Mixup: there is next to nothing to select."""
+    """Pairs with ``min(lam, 1 - lam) <= lam_margin`` are mixed as by Mixup: there is next to nothing to select
+    (0.08, paper 0, reference 0.08)."""
+    block_margin: Annotated[float, Field(ge=0, le=0.5)] = 0.08
+    """`lam_margin` of the samples that the Mix Block learns from (0.08, paper 0)."""
+    distinct_pairs: bool = False
+    """Pair no image with itself. The authors do so for fine-grained classes."""
     per_sample: bool = False
     """Draw a `lam` for every sample instead of one for the batch."""
     objects: ObjectsSource | None = None
@@ -75,6 +91,9 @@ class AutoMixSettings:
     block_lr: Annotated[float, Field(ge=0)] = 0.3
     """Learning rate of the Mix Block, as a multiple of the student's (0.3, paper 1). 0 freezes the block: its loss and
     the teacher's pass for it are left out."""
+    block_lr_floor: Annotated[float, Field(ge=0)] | None = None
+    """Where the Mix Block's learning rate ends, as a multiple of the student's highest; where the student's ends, if
+    None."""
     block_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Share of each batch that the Mix Block learns from (0.25, paper 1)."""
     gamma: Annotated[float, Field(ge=0)] = 0.1
@@ -104,7 +123,7 @@ class AutoMixSettings:
     """False replaces the Mix Block by random grids, an ablation of the paper: a share `lam` of the cells, drawn at
     random, belongs to the first image."""
     reduction: Annotated[int, Field(ge=1)] = 2
-    """Divides the channels of the embedding W_P."""
+    """Divides the channels of the embedding W_P (2, paper 1 by its Table 11, reference 2)."""
     init: Init = "torch"
     """Initial weights of the Mix Block: torch's, or those of the reference implementation, std 0.01 and bias 0
     ("torch", paper "reference"). With `normalize`, queries start with unit variance in either case."""
@@ -115,12 +134,16 @@ class AutoMixSettings:
     lam_curve: Annotated[float, Field(ge=0)] | None = None
     """`lam` scales the feature maps along a curve with this parameter (None, SAMix 0.25 on CIFAR and 1 on CUB)."""
 
+    mixed_head: bool = False
+    """A second head for mixed images, in student and teacher; the first one learns from clean images and is deployed
+    (False, paper True by its Table 11). Only with ``aux_loss="clean"``: the first head would learn nothing."""
+
     @classmethod
     def from_preset(cls, preset: str = "tuned", **overrides: Any) -> "AutoMixSettings":
         """Take a preset and change some of its fields.
 
         Args:
-            preset: "tuned", "fast", "finetune", "paper" or "samix".
+            preset: "tuned", "fast", "finetune", "paper", "reference" or "samix".
             **overrides: Fields with other values.
 
         Returns:
@@ -135,7 +158,11 @@ class AutoMixSettings:
         values = {**_CHANGED[preset], **overrides}
         if values.get("attention") is False:
             values.setdefault("upsampling", "nearest")  # a random cell is in or out: there is nothing to interpolate
+        if values.get("aux_loss", "clean") != "clean" and "mixed_head" not in overrides:
+            values["mixed_head"] = False
         settings = cls(**values)
+        if settings.mixed_head and settings.aux_loss != "clean":
+            raise AutomixError(f"mixed_head must be False with aux_loss={settings.aux_loss!r}; use aux_loss='clean'")
         if settings.aux_loss == "joined" and settings.mix_share < 1:
             raise AutomixError(f"mix_share must be 1 with aux_loss='joined', got {settings.mix_share}")
         if settings.mix_share == 1 and "rest" in overrides:
@@ -187,26 +214,37 @@ BLOCK_FIELDS = (
 DECIDED_BY_BLOCK = (*BLOCK_FIELDS, "class_vectors")
 """The fields that a Mix Block trained before decides; `class_vectors` is its number of classes."""
 
-_ADDED = ("mix_fade", "variance_reward", "pair_attention", "hidden_value", "lam_curve")
+_PAPER: dict[str, Any] = {
+    "aux_loss": "clean",
+    "mix_until": 1.0,
+    "momentum_warmup": False,
+    "lam_margin": 0.0,
+    "block_margin": 0.0,
+    "block_lr": 1.0,
+    "block_share": 1.0,
+    "class_vectors": False,
+    "normalize": False,
+    "local": False,
+    "smooth": False,
+    "exact_mean": False,
+    "upsampling": "nearest",
+    "reduction": 1,
+    "init": "reference",
+    "mixed_head": True,
+}
+_ADDED = (
+    *("mix_fade", "variance_reward", "pair_attention", "hidden_value", "lam_curve"),
+    *("momentum_hold", "momentum_warmup", "teacher_batch_norm", "block_lr_floor", "block_margin", "distinct_pairs"),
+    "mixed_head",
+)
 """Fields that `to_dict` leaves out while they have their defaults: runs recorded without them can be resumed."""
 
 _CHANGED: dict[str, dict[str, Any]] = {
     "tuned": {},
     "fast": {"aux_loss": "joined", "block_share": 0.15},
     "finetune": {"aux_loss": "none", "mix_share": 0.5, "mix_until": 1.0},
-    "paper": {
-        "aux_loss": "clean",
-        "mix_until": 1.0,
-        "block_lr": 1.0,
-        "block_share": 1.0,
-        "class_vectors": False,
-        "normalize": False,
-        "local": False,
-        "smooth": False,
-        "exact_mean": False,
-        "upsampling": "nearest",
-        "init": "reference",
-    },
+    "paper": _PAPER,
+    "reference": _PAPER | {"momentum_hold": 0.1, "teacher_batch_norm": "train", "lam_margin": 0.08, "reduction": 2},
 }
 _CHANGED["samix"] = _CHANGED["paper"] | {
     "upsampling": "bilinear-logits",

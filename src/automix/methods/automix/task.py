@@ -15,10 +15,15 @@ optimization of Eq. 10-11: each loss reaches its own parameters only, and the en
 l_aux, the student's loss beside the mixed samples, is l_CE on the clean images in the paper. That learns fast and
 overfits small data. In the preset "tuned" it turns into Mixup's loss during the training, and the end of the training
 is on clean images alone.
+
+In the presets "paper" and "reference" f_q and f_k have two heads, one for clean images and one for mixed ones
+(`mixed_head`). The text of the paper names one, but the parameters of its Table 11 are those of two, and the authors'
+code has two. Test images are clean: `deploy` returns the teacher with the head for clean images. The authors' code uses
+the same head where features are extracted; its test reports all of them.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +46,10 @@ from automix.methods.automix.mix_block import MixBlock
 from automix.methods.automix.settings import DECIDED_BY_BLOCK, AutoMixSettings
 from automix.methods.mixup import mixup
 from automix.networks.feature_tap import count_classes, find_tap
+from automix.networks.head import SecondHead
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import logits_of
+from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.tasks.task import LossTerms, StepOutput, Task, batch_norm_hint
 from automix.tasks.teacher_objects import TeacherObjects
 
@@ -70,14 +78,15 @@ class AutoMix(Task):
 
     ``preset="tuned"`` is the form that experiments chose. ``preset="fast"`` costs about as much as plain Mixup
     (docs/results/automix-cost.md). ``preset="finetune"`` is for pretrained networks: half of each batch is mixed, the
-    other half stays clean. ``preset="paper"`` is the algorithm and the Mix Block as published. Every field of
-    `AutoMixSettings` can be changed by keyword: ``AutoMix(model, preset="paper", gamma=0)``. ``preset="samix"`` is its
-    successor SAMix (Li et al., 2021): the same algorithm with another block and mask loss.
+    other half stays clean. ``preset="paper"`` is the algorithm and the Mix Block as published, ``preset="reference"``
+    adds what the authors' code has where the paper is silent. ``preset="samix"`` is the successor SAMix (Li et al.,
+    2021): the same algorithm with another block and mask loss. Every field of `AutoMixSettings` can be changed by
+    keyword: ``AutoMix(model, preset="paper", gamma=0)``.
 
     Args:
         model: The network to train.
         layer: The stage, 1 to 4, whose feature map feeds the Mix Block, or the name of a submodule.
-        preset: "tuned", "fast", "finetune", "paper" or "samix".
+        preset: "tuned", "fast", "finetune", "paper", "reference" or "samix".
         mix_block: A Mix Block that was trained before: the module, its file, or the folder of a run. It fits networks
             that start from the same weights as the one it was trained with.
         num_classes: Number of classes; found by looking at the network if not given.
@@ -134,8 +143,14 @@ class AutoMix(Task):
             mix_block.requires_grad_(False)  # so that its loss is not computed
         self.preset = preset
         self.settings = settings
+        self.mixed_head = SecondHead(model) if settings.mixed_head else None
+        self.teacher_mixed_head = (
+            None if self.mixed_head is None or self.teacher is None else make_teacher(self.mixed_head)
+        )
+        if self.teacher is not None and settings.teacher_batch_norm == "train":
+            self.teacher.train()
         self.teacher_objects = None if settings.objects is None else TeacherObjects()
-        self._resting_block: list[Tensor] | None = None
+        self._resting: list[Tensor] | None = None
         self._first_weight: Tensor | None = None
 
     def extra_repr(self) -> str:
@@ -149,10 +164,10 @@ class AutoMix(Task):
         settings = self.settings
         mix_share = settings.block_share if settings.aux_loss == "joined" else settings.mix_share
         learned, mixed = (x[: math.ceil(share * len(x))] for share in (settings.block_share, mix_share))
-        q = self.draw(mixed, generator, distinct=len(mixed) < len(x))
+        q = self.draw(mixed, generator, distinct=settings.distinct_pairs or len(mixed) < len(x))
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
-        k = self.draw(learned, generator, distinct=len(learned) < len(x))
+        k = self.draw(learned, generator, distinct=settings.distinct_pairs or len(learned) < len(x))
         return self._momentum_step(x, y, q, k, generator)
 
     def _momentum_step(self, x: Tensor, y: Tensor, q: Pairs, k: Pairs, generator: torch.Generator) -> StepOutput:
@@ -161,6 +176,8 @@ class AutoMix(Task):
             z = self.tap(self.teacher, x[: max(len(q.index), len(k.index))])
             mixed_q = self._mix(x, y, z, q, generator)
             labeled_q = self._label_by_objects(mixed_q, x, y)
+        if x.requires_grad and labeled_q.index is not None:  # the mask is a constant, the images are not
+            labeled_q = replace(labeled_q, x=blend(x[: len(q.index)], labeled_q.index, labeled_q.mask))
         answers, terms = self._classification_terms(x, y, labeled_q, generator)
         if self._trained_block():
             terms.append(partial(self.generation_losses, x, y, z, k, generator))
@@ -182,9 +199,20 @@ class AutoMix(Task):
         Returns:
             The terms by name.
         """
-        assert self.teacher is not None
-        mixed = self._mix(x, y, z, pairs, generator)
-        return {"loss_generation": self.loss(self.teacher(mixed.x), mixed.target), **self._lambda_loss(mixed)}
+        mixed = self._mix(x, y, z, pairs, generator, margin=self.settings.block_margin)
+        return {"loss_generation": self.loss(self.predict_mixed(mixed.x), mixed.target), **self._lambda_loss(mixed)}
+
+    def predict_mixed(self, x: Tensor) -> Tensor:
+        """Run the classifier on mixed images, with its head for mixed images if it has one.
+
+        Args:
+            x: Mixed images, ``(N, C, H, W)``.
+
+        Returns:
+            Logits, ``(N, num_classes)``.
+        """
+        head = self.mixed_head if self.teacher is None else self.teacher_mixed_head
+        return logits_of(self.classifier(x)) if head is None else head(self.classifier, x)
 
     def _joint_step(self, x: Tensor, y: Tensor, pairs: Pairs, generator: torch.Generator) -> StepOutput:
         """Student and Mix Block on one loss; the terms share a graph, so that none is back-propagated early."""
@@ -211,12 +239,12 @@ class AutoMix(Task):
         def mixed_term() -> dict[str, Tensor]:
             count = len(mixed.x)
             batch = join_mixed(mixed, self._rest(x[count:], y[count:], generator)) if count < len(x) else mixed
-            answers.append((self.run_student(batch.x), batch.target))
+            answers.append((self._run_student_mixed(batch.x), batch.target))
             return {"loss_mixed": self.loss(*answers[0])}
 
         def mixup_term() -> dict[str, Tensor]:
             plain = self._mixup_samples(x, y, generator)
-            return {"loss_mixup": self.loss(self.student(plain.x), plain.target)}
+            return {"loss_mixup": self.loss(self.run_student(plain.x), plain.target)}
 
         aux: dict[str, list[LossTerms]] = {
             "joined": [joined_term],
@@ -227,8 +255,14 @@ class AutoMix(Task):
         }
         return answers, aux[self.settings.aux_loss]
 
+    def _run_student_mixed(self, x: Tensor) -> Tensor:
+        if self.mixed_head is None:
+            return self.run_student(x)
+        with batch_norm_hint(x):
+            return self.mixed_head(self.student, x)
+
     def clean_step(self, x: Tensor, y: Tensor) -> StepOutput:
-        """Compute the loss of plain training; the Mix Block rests.
+        """Compute the loss of plain training; the Mix Block and the head for mixed images rest.
 
         Args:
             x: Images, ``(N, C, H, W)``.
@@ -241,10 +275,10 @@ class AutoMix(Task):
         if is_distributed():
             # DistributedDataParallel wants every parameter in every step. The zero gradients would still feed the
             # optimizer's momentum and weight decay, so that `update` puts the weights back.
-            trained = self._trained_block()
+            trained = self._resting_parameters()
             out["loss"] = torch.stack([out.loss, *(0 * parameter.sum() for parameter in trained)]).sum()
-            if self._resting_block is None:
-                self._resting_block = [parameter.detach().clone() for parameter in trained]
+            if self._resting is None:
+                self._resting = [parameter.detach().clone() for parameter in trained]
         return out
 
     def update(self, progress: float | None = None) -> None:
@@ -254,13 +288,46 @@ class AutoMix(Task):
             progress: Part of the training that is done, in [0, 1]; computed from the step count if the task knows its
                 `total_steps`.
         """
-        if self._resting_block is not None:
+        if self._resting is not None:
             with torch.no_grad():
-                for parameter, saved in zip(self._trained_block(), self._resting_block, strict=True):
+                for parameter, saved in zip(self._resting_parameters(), self._resting, strict=True):
                     parameter.copy_(saved)
-            self._resting_block = None
+            self._resting = None
         self._check_optimizer()
+        self._check_learning_rate()
         super().update(progress)
+
+    def move_teacher(self, progress: float) -> None:
+        """Let the teacher follow the student (Eq. 12), its head for mixed images too.
+
+        Args:
+            progress: Part of the training that is done, in [0, 1].
+        """
+        assert self.teacher is not None
+        settings = self.settings
+        hold, warmup = settings.momentum_hold, settings.momentum_warmup
+        m = momentum_at(self.step, progress, self.momentum or 0.0, hold=hold, warmup=warmup)
+        follow(self.teacher, self.student, m, buffers=settings.teacher_batch_norm == "eval")
+        if self.mixed_head is not None and self.teacher_mixed_head is not None:
+            follow(self.teacher_mixed_head, self.mixed_head, m)
+
+    def train(self, mode: bool = True) -> "AutoMix":
+        """Set the training mode; the teacher stays in eval mode, unless ``teacher_batch_norm="train"``.
+
+        Args:
+            mode: True to train, False to evaluate.
+
+        Returns:
+            The task.
+        """
+        super().train(mode)
+        if self.teacher is not None and self.settings.teacher_batch_norm == "train":
+            self.teacher.train(mode)
+        return self
+
+    def _resting_parameters(self) -> list[nn.Parameter]:
+        """The parameters that a step on clean images does not train, besides frozen ones."""
+        return self._trained_block() + ([] if self.mixed_head is None else list(self.mixed_head.parameters()))
 
     def _trained_block(self) -> list[nn.Parameter]:
         """The parameters of the Mix Block that are trained; none of random grids or a frozen block."""
@@ -280,6 +347,19 @@ class AutoMix(Task):
                 "optimizer", "the Mix Block is not trained: build the optimizer from task.param_groups(lr=...)"
             )
 
+    def _check_learning_rate(self) -> None:
+        """Warn if a scheduler gave all groups one learning rate, as OneCycleLR does with a single `max_lr`."""
+        rates = {group["name"]: group.get("initial_lr") for group in self._groups if "name" in group}
+        self._groups = []  # looked at once, after the first step
+        student, block = rates.get("student"), rates.get("mix_block")
+        if student and block is not None and not math.isclose(block, self.settings.block_lr * student, rel_tol=1e-3):
+            self._warn_once(
+                "learning rate",
+                f"the scheduler set the Mix Block's learning rate to {block / student:g} times the student's instead "
+                f"of {self.settings.block_lr:g}: give it a list, such as OneCycleLR(optimizer, "
+                "max_lr=[group['lr'] for group in optimizer.param_groups], ...)",
+            )
+
     def _lambda_loss(self, mixed: Mixed) -> dict[str, Tensor]:
         """l_lambda (Eq. 7), for each mask and then averaged; gamma falls linearly to 0 over the training.
 
@@ -297,18 +377,27 @@ class AutoMix(Task):
     # --- mixing
 
     def _mix(
-        self, x: Tensor, y: Tensor, z: Tensor, pairs: Pairs, generator: torch.Generator, classes: Tensor | None = None
+        self,
+        x: Tensor,
+        y: Tensor,
+        z: Tensor,
+        pairs: Pairs,
+        generator: torch.Generator,
+        *,
+        classes: Tensor | None = None,
+        margin: float | None = None,
     ) -> Mixed:
         """h_phi (Eq. 4): blend each image with its partner by the Mix Block's mask.
 
-        Only the first images are mixed, as many as there are pairs. The masks follow the labels `y`, or `classes`.
+        Only the first images are mixed, as many as there are pairs. The masks follow the labels `y`, or `classes`. They
+        are flat within the `margin`, `lam_margin` if not given.
         """
         lam, index = pairs.lam, pairs.index
         x, y, z = (part[: len(index)] for part in (x, y, z))
         classes = y if classes is None else classes
         size = (x.shape[-2], x.shape[-1])
         mask = self.mix_block(z, z[index], lam, size, labels=(classes, classes[index]), generator=generator)
-        flat = torch.minimum(lam, 1 - lam) <= self.settings.lam_margin
+        flat = torch.minimum(lam, 1 - lam) <= (self.settings.lam_margin if margin is None else margin)
         # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
         mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
         return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask, index)
@@ -371,7 +460,7 @@ class AutoMix(Task):
         positions = torch.arange(len(x), device=x.device)
         check_batch(x, positions)
         with torch.no_grad(), eval_mode(self.classifier):
-            classes = self.classifier(x).argmax(dim=1)
+            classes = logits_of(self.classifier(x)).argmax(dim=1)
             generator = step_generator(self.seed, self.step)
             return self.make_mixed(x, positions, lam=lam, index=index, generator=generator, classes=classes)
 
@@ -403,7 +492,7 @@ class AutoMix(Task):
         with eval_mode(self.classifier):
             z = self.tap(self.classifier, x)
         with eval_mode(self.mix_block):  # its BatchNorm, if it has one
-            mixed = self._mix(x, y, z, pairs, generator, classes)
+            mixed = self._mix(x, y, z, pairs, generator, classes=classes)
         return self._label_by_objects(mixed, x, y if classes is None else classes)
 
     # --- what a training script asks for
@@ -420,11 +509,11 @@ class AutoMix(Task):
         """
         if y.ndim != 1:
             return {}, {}
-        numbers = diagnose(self, x, y)
+        numbers = diagnose(self, x, y, self.predict_mixed)
         return numbers, mask_warnings(numbers) if self.step >= WARMUP_STEPS else {}
 
     def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
-        """List everything that is trained: the student, and the Mix Block at `block_lr` times its learning rate.
+        """List everything that is trained: the student with its heads, and the Mix Block at `block_lr` times the rate.
 
         Args:
             lr: Learning rate of the student.
@@ -434,8 +523,13 @@ class AutoMix(Task):
             Parameter groups, each with a ``name``.
         """
         groups = super().param_groups(lr, **options)
+        if self.mixed_head is not None:
+            groups.append({"name": "mixed_head", "params": list(self.mixed_head.parameters()), "lr": lr, **options})
         if parameters := list(self.mix_block.parameters()):
-            groups.append({"name": "mix_block", "params": parameters, "lr": self.settings.block_lr * lr, **options})
+            block = {"name": "mix_block", "params": parameters, "lr": self.settings.block_lr * lr, **options}
+            if self.settings.block_lr_floor is not None:
+                block["lr_floor"] = self.settings.block_lr_floor * lr  # for schedules that know it, as `automix train`
+            groups.append(block)
         return groups
 
 

@@ -68,7 +68,7 @@ def paper_alpha(setting: Setting | None, method: str, model: str, data: str | No
     """The alpha of `method` for `model` on dataset `data`, a name or a folder, or by `setting` for other data."""
     if method in EVERYWHERE:
         return EVERYWHERE[method]
-    setting = _setting_of(data) or setting
+    setting = setting_of(data) or setting
     alpha = ALPHAS[setting].get(method) if setting else None
     if isinstance(alpha, BySize):
         architecture = model.partition(".")[0]  # timm's names may end in a tag: resnet18.tv_in1k
@@ -76,6 +76,7 @@ def paper_alpha(setting: Setting | None, method: str, model: str, data: str | No
     return alpha
 
 
-def _setting_of(data: str | None) -> Setting | None:
+def setting_of(data: str | None) -> Setting | None:
+    """Which of the paper's settings a dataset belongs to, by its name or folder; None for data it does not name."""
     plain = re.sub("[^a-z0-9]", "", Path(data or "").name.lower())
     return next((setting for name, setting in _DATASETS.items() if plain.startswith(name)), None)

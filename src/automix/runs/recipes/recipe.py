@@ -12,13 +12,14 @@ from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
 from automix.core.validation import check_range
 from automix.data.augmentation import Augmentation, Crop
-from automix.data.open import Balance
+from automix.data.choices import Balance
 from automix.methods import presets_of
 from automix.runs.recipes.alphas import Setting, paper_alpha
+from automix.runs.recipes.reference import reference_options
 
 Optimizer = Literal["sgd", "adamw", "lamb"]
 Loss = Literal["ce", "bce", "decoupled"]
-Preset = Literal["tuned", "fast", "finetune", "paper", "samix"]
+Preset = Literal["tuned", "fast", "finetune", "paper", "reference", "samix"]
 
 # A subclass that changes a default repeats the type, and with it the accepted range.
 Count = Annotated[int, Field(ge=1)]
@@ -108,7 +109,7 @@ class Recipe:
     cutmix_alpha: Positive | None = None
     """CutMix's alpha in the method mixup_or_cutmix; that method's default if not given."""
     preset: Preset = "tuned"
-    """AutoMix's preset: tuned, fast, finetune, paper (as published), or samix (its successor)."""
+    """AutoMix's preset: tuned, fast, finetune, paper (the text), reference (the authors' code), or samix."""
 
     def __post_init__(self) -> None:
         _ = self.augmentation  # checks the settings of images
@@ -137,7 +138,7 @@ class Recipe:
         return paper_alpha(self.setting, method, model, data)
 
     def options_for(self, method: str, model: str, data: str | None = None) -> dict[str, Any]:
-        """List the options that this recipe gives a method: the paper's alphas, and the preset.
+        """List the options that this recipe gives a method: the paper's alphas, the preset, and the authors' values.
 
         Args:
             method: Name of the method.
@@ -154,4 +155,6 @@ class Recipe:
             options = {"alpha": self.alpha(method, model, data)}
         if presets_of(method):
             options["preset"] = self.preset
+            if self.preset == "reference":
+                options |= reference_options(self.setting, model, data)
         return {name: value for name, value in options.items() if value is not None}

@@ -2,14 +2,14 @@
 
 from dataclasses import field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
 from automix.core.files import write_text
-from automix.core.validation import check_range, check_whole, unknown_name
+from automix.core.validation import check_choice, check_range, check_whole, unknown_name
 from automix.runs.folder import RunFolder
 from automix.studies.detection.network import Kind
 from automix.studies.detection.recipe import DetectRecipe, change_recipe, find_detect_recipe, recipe_values
@@ -28,7 +28,7 @@ class DetectConfig:
     kind: Kind = "c4"
     """c4: proposals from stage 3, stage 4 as box head; fpn: a feature pyramid over all stages."""
     recipe: str = "quick"
-    """The settings to start from: voc, coco or quick; each of them is a flag below."""
+    """The settings to start from: voc, coco, voc-moco, coco-moco or quick; each of them is a flag below."""
     out: str | None = None
     """The run folder; runs/DATA-KIND-BACKBONE-SEED if not given."""
     seed: int = 0
@@ -41,6 +41,8 @@ class DetectConfig:
     """Split each batch into this many micro-batches, to save memory."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto: an accelerator if there is one."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Of the forward pass in training; the evaluation is in float32."""
     workers: int = 2
     """Threads that read images."""
     checkpoint_minutes: float = 5.0
@@ -50,6 +52,7 @@ class DetectConfig:
 
     def __post_init__(self) -> None:
         find_detect_recipe(self.recipe)
+        check_choice("precision", self.precision, ("float32", "bf16"))
         check_whole("seed", self.seed, 0)
         check_whole("accumulate", self.accumulate, 1)
         check_whole("workers", self.workers, 1)

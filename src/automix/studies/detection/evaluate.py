@@ -1,4 +1,4 @@
-"""Average precision as COCO defines it, by torchmetrics.
+"""Average precision as COCO defines it, by torchmetrics; `voc07` has that of VOC beside it.
 
 A detection is right if its IoU with an object of its class that no better detection has taken is at least t. All
 detections of a class, best score first, give precision as a function of recall. Made monotone, its mean at the recalls
@@ -6,8 +6,7 @@ detections of a class, best score first, give precision as a function of recall.
 t = 0.75, `mAP` as the mean over t = 0.5, 0.55, ..., 0.95. The 100 best boxes of an image count.
 
 Ignored objects (VOC's difficult ones, COCO's crowds) are passed on as COCO's crowds: a detection that lies on one, and
-on no other object, is neither right nor wrong. VOC's own program differs: for 2007 it takes 11 recalls instead of 101,
-and it matches a difficult object by IoU, not by the share of the detection that lies in it.
+on no other object, is neither right nor wrong.
 """
 
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from automix.evaluation.result import EvaluationResult
 from automix.networks.modes import eval_mode
 from automix.studies.detection.data import DetectionSet, Objects
 from automix.studies.detection.drawing import draw_detections
+from automix.studies.detection.voc07 import Voc07Precision
 
 BATCH = 4
 SHOWN = 8  # images on the picture
@@ -33,7 +33,7 @@ Detections = dict[str, Tensor]
 def evaluate_detector(
     detector: nn.Module, data: DetectionSet, *, batch_size: int = BATCH, track: Track = no_progress
 ) -> EvaluationResult:
-    """Measure mAP, AP50 and AP75 in percent over all images of a dataset.
+    """Measure mAP, AP50 and AP75 in percent over all images of a dataset, by COCO's and by VOC's rules.
 
     Args:
         detector: A detector, as from `create_detector` or `load_detector`. Its mode is restored afterwards.
@@ -42,23 +42,26 @@ def evaluate_detector(
         track: Shows the progress.
 
     Returns:
-        The three values, and a picture of the first detections.
+        ``mAP``, ``AP50`` and ``AP75`` of COCO, ``voc07_mAP``, ``voc07_AP50`` and ``voc07_AP75`` of VOC, and a picture
+        of the first detections.
     """
-    metric = create_metric()
+    metric, voc07 = create_metric(), Voc07Precision()
     shown: list[Detections] = []
     starts = range(0, len(data), batch_size)
     with eval_mode(detector):
         for start in track(starts, len(starts), "detecting objects"):
             positions = range(start, min(start + batch_size, len(data)))
             detections = predict(detector, [data.read(i) for i in positions])
-            update_metric(metric, detections, [data.objects[i] for i in positions])
+            objects = [data.objects[i] for i in positions]
+            update_metric(metric, detections, objects)
+            voc07.update(detections, objects)
             shown += detections[: SHOWN - len(shown)]
 
     def picture() -> Any:
         images = [data.read(i) for i in range(len(shown))]
         return draw_detections(images, shown, data.objects[: len(shown)], data.classes)
 
-    return EvaluationResult(compute_precision(metric), {"detections": picture})
+    return EvaluationResult({**compute_precision(metric), **voc07.compute()}, {"detections": picture})
 
 
 @torch.no_grad()
@@ -88,7 +91,8 @@ def create_metric() -> Any:
     try:
         from torchmetrics.detection import MeanAveragePrecision
 
-        return MeanAveragePrecision(backend="faster_coco_eval")
+        # one process evaluates all images, beside others that have ended
+        return MeanAveragePrecision(backend="faster_coco_eval", sync_on_compute=False)
     except ImportError:
         needed = "pip install 'automix[evaluate]'"
         raise AutomixError(f"average precision needs torchmetrics and faster-coco-eval: {needed}") from None

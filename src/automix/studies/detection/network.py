@@ -7,7 +7,9 @@ fpn  Lin et al. (2017): a feature pyramid over stages 1 to 4 and a coarser fifth
      Proposals are pooled at 7 x 7 and go through two linear layers of 1024.
 
 As in Detectron2, batch norms are frozen: statistics, scale and shift stay the classifier's. This needs a trained
-classifier: in a new network timm's zero-initialized scales would switch the residual blocks off for good.
+classifier: in a new network timm's zero-initialized scales would switch the residual blocks off for good. MoCo's
+variant of c4 (``batch_norm="trained"``, ``head_norm=True``, ``freeze_at=0``) trains them and has one more after stage
+4. MoCo computes their statistics again before the test (PreciseBN); here they are the running averages.
 
 torchvision's parts differ from Detectron2's: RoIAlign counts pixels from their corners (`aligned=False`) and samples
 each bin at 2 x 2 points; the box loss is quadratic below 1/9; the last layers have torch's default initialization;
@@ -56,10 +58,16 @@ def create_detector(
     Returns:
         The detector, in training mode.
     """
+    from timm.layers import freeze_batch_norm_2d
+
     check_choice("kind", kind, get_args(Kind))
     check_whole("num_classes", num_classes, 1)
     settings = settings or DetectRecipe()
     parts = _c4_parts if kind == "c4" else _fpn_parts
+    if settings.head_norm and kind != "c4":
+        raise AutomixError(f"head_norm must be False for kind {kind!r}, got True; only c4 has stage 4 as box head")
+    if settings.batch_norm == "frozen":
+        freeze_batch_norm_2d(backbone)
     _freeze(backbone, settings.freeze_at)
     return _assemble(*parts(backbone, num_classes, settings), settings=settings, mean=mean, std=std)
 
@@ -78,6 +86,7 @@ def _c4_parts(backbone: nn.Module, num_classes: int, settings: DetectRecipe) -> 
     body: Any = IntermediateLayerGetter(network, {"layer3": "0"})
     body.out_channels, head_channels = (int(network.feature_info[place]["num_chs"]) for place in (-2, -1))
     proposals = settings.proposals
+    norm = {"norm": nn.BatchNorm2d(head_channels)} if settings.head_norm else {}
     return body, {
         "rpn_anchor_generator": AnchorGenerator((settings.anchor_sizes,), (ASPECT_RATIOS,)),
         "rpn_head": RPNHead(body.out_channels, len(settings.anchor_sizes) * len(ASPECT_RATIOS)),
@@ -86,7 +95,7 @@ def _c4_parts(backbone: nn.Module, num_classes: int, settings: DetectRecipe) -> 
         "rpn_pre_nms_top_n_test": 3 * proposals,
         "rpn_post_nms_top_n_test": proposals // 2,
         "box_roi_pool": MultiScaleRoIAlign(["0"], output_size=14, sampling_ratio=2),
-        "box_head": nn.Sequential(OrderedDict(layer4=network.layer4, pool=nn.AdaptiveAvgPool2d(1))),
+        "box_head": nn.Sequential(OrderedDict(layer4=network.layer4, **norm, pool=nn.AdaptiveAvgPool2d(1))),
         "box_predictor": FastRCNNPredictor(head_channels, num_classes + 1),
     }
 
@@ -168,10 +177,9 @@ def _assemble(
 
 
 def _freeze(backbone: nn.Module, freeze_at: int) -> None:
-    """Freeze all batch norms, and the weights of the stem and the first `freeze_at` - 1 stages."""
+    """Freeze the weights and batch norms of the stem and the first `freeze_at` - 1 stages."""
     from timm.layers import freeze_batch_norm_2d
 
-    freeze_batch_norm_2d(backbone)
     if freeze_at and not _is_resnet(backbone):
         raise AutomixError(
             f"freeze_at must be 0 for {type(backbone).__name__}, got {freeze_at}; only ResNets freeze stages"
@@ -180,13 +188,27 @@ def _freeze(backbone: nn.Module, freeze_at: int) -> None:
         stages = [f"layer{stage}" for stage in range(1, 5)]
         stem = [name for name, _ in backbone.named_children() if name in ("conv1", "bn1")]
         for name in [*stem, *stages[: freeze_at - 1]]:
-            backbone.get_submodule(name).requires_grad_(False)
+            setattr(backbone, name, freeze_batch_norm_2d(backbone.get_submodule(name).requires_grad_(False)))
 
 
 def _is_resnet(backbone: nn.Module) -> bool:
     from timm.models.resnet import ResNet
 
     return isinstance(backbone, ResNet)
+
+
+def synchronize_batch_norms(detector: nn.Module) -> nn.Module:
+    """Compute the statistics of trained batch norms over all processes. Torch has this for GPUs alone.
+
+    Args:
+        detector: From `create_detector`.
+
+    Returns:
+        The detector with SyncBatchNorm; its parameters are the same tensors.
+    """
+    from timm.layers import convert_sync_batchnorm
+
+    return convert_sync_batchnorm(detector)
 
 
 def trained_parameters(detector: nn.Module) -> list[nn.Parameter]:

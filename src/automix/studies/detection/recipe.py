@@ -1,16 +1,17 @@
 """Settings for fine-tuning a detector.
 
 The paper fine-tunes R50-C4 with Detectron2, on VOC for 24k iterations and on COCO by the 2x schedule. Settings that the
-paper does not give are those of Detectron2's configurations of that network. The command line makes its flags from the
-field names, and its help from the lines below them.
+paper does not give are those of Detectron2's configurations of that network. The recipes that end in ``-moco`` have the
+norms of MoCo's configurations (He et al., 2020), which the reference implementation takes over. The command line
+makes its flags from the field names, and its help from the lines below them.
 """
 
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
-from automix.core.validation import check_range, check_whole, unknown_name
+from automix.core.validation import check_choice, check_range, check_whole, unknown_name
 
 DROP = 0.1  # factor on the learning rate at each drop
 WARMUP_START = 0.001  # factor on the learning rate at the start of the warm-up
@@ -42,6 +43,10 @@ class DetectRecipe:
     """Sides of the anchors in pixels: all on C4's one map, one on each of FPN's five."""
     freeze_at: int = 2
     """Parts of the backbone that stay as they are: 0 none, 1 the stem, 2 the stem and stage 1, ..."""
+    batch_norm: Literal["frozen", "trained"] = "frozen"
+    """frozen: the backbone's batch norms stay the classifier's; trained: with statistics over all processes on GPUs."""
+    head_norm: bool = False
+    """Add a batch norm after stage 4, for kind c4."""
     proposals: int = 2000
     """Regions that the proposal network passes on in training; half as many in testing."""
     regions: int = 512
@@ -57,6 +62,7 @@ class DetectRecipe:
         check_range("lr", self.lr, 0, bounds="()")
         check_range("momentum", self.momentum, 0, 1, bounds="[)")
         check_range("weight_decay", self.weight_decay, 0)
+        check_choice("batch_norm", self.batch_norm, ("frozen", "trained"))
         for name in ("short_sides", "anchor_sizes"):
             sizes = getattr(self, name)
             if not sizes or min(sizes) < 1:
@@ -77,6 +83,9 @@ class DetectRecipe:
         warmup = min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
         return self.lr * DROP**dropped * (WARMUP_START + (1 - WARMUP_START) * warmup)
 
+
+MOCO: dict[str, Any] = {"freeze_at": 0, "batch_norm": "trained", "head_norm": True}
+"""Where MoCo's R50-C4 differs from Detectron2's own: everything is trained, and a batch norm follows stage 4."""
 
 DETECT_RECIPES = {
     # VOC trainval07+12, tested on test2007: MoCo's schedule of 24k iterations (Detectron2's own has 18k)
@@ -102,6 +111,7 @@ DETECT_RECIPES = {
         regions=32,
     ),
 }
+DETECT_RECIPES |= {f"{name}-moco": replace(DETECT_RECIPES[name], **MOCO) for name in ("voc", "coco")}
 """The recipes by name."""
 
 
@@ -109,7 +119,7 @@ def find_detect_recipe(name: str) -> DetectRecipe:
     """Look up a recipe.
 
     Args:
-        name: ``"voc"``, ``"coco"`` or ``"quick"``.
+        name: ``"voc"``, ``"coco"``, ``"voc-moco"``, ``"coco-moco"`` or ``"quick"``.
 
     Returns:
         The recipe.

@@ -13,6 +13,7 @@ from automix.runs.folder import RunFolder
 from automix.studies.detection.config import DetectConfig
 from automix.studies.detection.data import DetectionSet
 from automix.studies.detection.detector_file import DetectorCard
+from automix.training.distributed import World
 
 
 @dataclass
@@ -27,6 +28,8 @@ class DetectRun:
         device: Where the detector is trained.
         detector: The detector.
         optimizer: Its optimizer.
+        network: The detector, or the detector under DistributedDataParallel.
+        world: The processes that train together.
         step: Steps done.
         seconds_before: Training time of earlier sessions, in seconds.
         started: When this session started, by the monotonic clock.
@@ -39,6 +42,8 @@ class DetectRun:
     device: torch.device
     detector: nn.Module
     optimizer: torch.optim.Optimizer
+    network: nn.Module
+    world: World = field(default_factory=World)
     step: int = 0
     seconds_before: float = 0.0
     started: float = field(default_factory=time.monotonic)
@@ -47,8 +52,9 @@ class DetectRun:
     @property
     def plan(self) -> BatchPlan:
         """The images of each step."""
-        settings, config = self.config.settings, self.config
-        return BatchPlan(len(self.train), settings.batch_size, config.seed, accumulate=config.accumulate)
+        settings, config, world = self.config.settings, self.config, self.world
+        processes: dict[str, Any] = {"rank": world.rank, "world_size": world.size, "accumulate": config.accumulate}
+        return BatchPlan(len(self.train), settings.batch_size, config.seed, **processes)
 
     @property
     def seconds(self) -> float:
@@ -75,5 +81,5 @@ class DetectRun:
 
 
 def _no_scaler() -> torch.amp.GradScaler:
-    """A disabled scaler: checkpoints have a field for it, but detectors train in float32."""
+    """A disabled scaler: checkpoints have a field for it, but detectors train in float32 or bf16."""
     return torch.amp.GradScaler("cpu", enabled=False)

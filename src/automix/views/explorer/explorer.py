@@ -29,10 +29,11 @@ from automix.methods import check_method, create_task, methods
 from automix.networks.modes import eval_mode
 from automix.runs.classifier import Card
 from automix.tasks.hidden_task import HiddenTask
+from automix.tasks.image_cache import with_cache
 from automix.tasks.task import Task
-from automix.views.explorer.cache import CACHED_PAIRS, with_cache
 from automix.views.explorer.pair import Classification, MixedImage, Pair, Picture
 
+CACHED_PAIRS = 8
 TOP = 2  # classes: ideally those of the two images
 PARTNER = torch.tensor([1, 0])
 CAM_METHODS = (("cam", 4), ("grad_cam", 4), ("grad_cam", 3))  # method and layer; the first that the network allows
@@ -166,7 +167,7 @@ class Explorer:
         check_method(method)
         if method not in self._tasks:
             made = self._make_task(method)
-            self._tasks[method] = made if isinstance(made, str) else with_cache(made)
+            self._tasks[method] = made if isinstance(made, str) else with_cache(made, CACHED_PAIRS)
         return self._tasks[method]
 
     def _make_task(self, method: str) -> Task | str:

@@ -104,20 +104,23 @@ class DotPlot:
     bar: tuple[str, str] | None
 
 
-def lay_out_chart(series: Sequence[Series], title: str, *, log: bool = False) -> Chart:
-    """Lay out curves over steps. With `log`, the axis is logarithmic if the values are positive and span decades."""
+def lay_out_chart(series: Sequence[Series], title: str, *, log: bool = False, unit: str = "step") -> Chart:
+    """Lay out curves over steps, or whatever `unit` the numbers count.
+
+    With `log`, the axis is logarithmic if the values are positive and span decades.
+    """
     series = [one for one in series if one.points]
     last_step = max(step for one in series for step, _ in one.points)
     across = Scale(0, max(last_step, 1), LEFT, RIGHT)
     up = _value_scale(series, log)
     ends = ", ".join(f"{one.name} {number(one.points[-1][1])}" for one in series)
-    grid, labels = _axes(across, up)
+    grid, labels = _axes(across, up, unit)
     return Chart(
-        description=f"{title}, over {last_step} steps; at the end: {ends}",
+        description=f"{title}, over {last_step} {unit}s; at the end: {ends}",
         last_step=last_step,
         grid=grid,
         labels=labels,
-        curves=[_curve(one, across, up) for one in series],
+        curves=[_curve(one, across, up, unit) for one in series],
     )
 
 
@@ -150,7 +153,7 @@ def _value_scale(series: Sequence[Series], log: bool) -> Scale:
     return Scale(bottom, high + room, BOTTOM, TOP)
 
 
-def _axes(across: Scale, up: Scale) -> tuple[list[str], list[Label]]:
+def _axes(across: Scale, up: Scale, unit: str) -> tuple[list[str], list[Label]]:
     """The paths of the grid, and the labels of its lines."""
     lines, labels = [], []
     for value in up.ticks(6):
@@ -162,23 +165,23 @@ def _axes(across: Scale, up: Scale) -> tuple[list[str], list[Label]]:
         lines.append(f"M{coordinate(x)} {BOTTOM}v4")
         anchor = "end" if x > RIGHT - 12 else "middle"
         labels.append(Label(tick_label(value), coordinate(min(x, RIGHT)), str(BOTTOM + 17), anchor))
-    labels.append(Label("step", str(LEFT - 6), str(BOTTOM + 17), "end"))
+    labels.append(Label(unit, str(LEFT - 6), str(BOTTOM + 17), "end"))
     return lines, labels
 
 
-def _curve(series: Series, across: Scale, up: Scale) -> Curve:
+def _curve(series: Series, across: Scale, up: Scale, unit: str) -> Curve:
     places = [(across(step), up(value)) for step, value in series.points]
     values = [number(value) for _, value in series.points]
     last_step = series.points[-1][0]
     dots = [
-        Dot(coordinate(x), coordinate(y), f"{series.name}: {text} at step {step}")
+        Dot(coordinate(x), coordinate(y), f"{series.name}: {text} at {unit} {step}")
         for (x, y), (step, _), text in zip(places, series.points, values, strict=True)
         if len(places) <= MAX_DOTS or step == last_step
     ]
     return Curve(
         name=series.name,
         style=series.style,
-        title=f"{series.name}: {values[-1]} at step {last_step}",
+        title=f"{series.name}: {values[-1]} at {unit} {last_step}",
         line=_points(places) if len(places) > 1 else "",
         band=_band(series, across, up) if series.spread else "",
         dots=dots,

@@ -1,0 +1,203 @@
+"""`automix tune`: the search on a few images, killed and resumed; its margins against numbers worked out by hand."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from automix.cli import main as cli
+from automix.core.errors import AutomixError
+from automix.data import open_dataset
+from automix.runs.config import TrainConfig, read_config
+from automix.runs.folder import RunFolder
+from automix.studies.tuning import find_candidates, read_record, tune
+from automix.studies.tuning.clock import Clock
+from automix.studies.tuning.plan import lengths
+from automix.studies.tuning.record import paired_margin
+from automix.views.tuning import render_tuning
+
+optuna = pytest.importorskip("optuna")
+
+SMALL: dict[str, Any] = {
+    "recipe": "quick", "method": "vanilla", "epochs": 3, "batch_size": 6, "lr": 0.02, "device": "cpu", "train_size": 16,
+    "test_size": 16, "model_options": {"layers": [1, 1, 1, 1], "channels": [8, 8, 8, 8]},
+}  # fmt: skip
+TUNING = sys.modules["automix.studies.tuning.tune"]
+
+
+def small(data: Path | str, **changes: Any) -> TrainConfig:
+    return TrainConfig.from_flat({**SMALL, "data": str(data), **changes})
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three configurations."""
+    monkeypatch.setattr(TUNING, "MOST", 3)
+
+
+def search(data: Path | str, out: Path, **changes: Any) -> Any:
+    return tune(small(data, **changes), out, minutes=600, methods=("mixup", "cutmix"))
+
+
+# --- the parts -------------------------------------------------------------------------------------------------------
+
+
+def test_held_out_images_are_training_images_of_every_class(photos: Path) -> None:
+    train, test = open_dataset(str(photos))
+    kept, held = open_dataset(str(photos), validation=0.25)
+    assert set(kept.paths) | set(held.paths) == set(train.paths)  # type: ignore[union-attr]
+    assert not set(kept.paths) & set(held.paths)  # type: ignore[union-attr]
+    assert not set(held.paths) & set(test.paths)  # type: ignore[union-attr]
+    counts = [torch.bincount(part.labels).tolist() for part in (train, held)]  # type: ignore[arg-type]
+    assert counts[1] == [max(1, round(0.25 * count)) for count in counts[0]]
+    assert open_dataset(str(photos), validation=0.25)[1].paths == held.paths  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("epochs", "expected"), [(1, (1,)), (2, (2,)), (3, (1, 3)), (8, (3, 8)), (20, (2, 7, 20))])
+def test_lengths_of_the_runs(epochs: int, expected: tuple[int, ...]) -> None:
+    assert lengths(epochs) == expected
+
+
+def test_candidates_by_name() -> None:
+    assert [one.name for one in find_candidates(["fmix", "automix-fast"])] == ["plain-ema", "fmix", "automix-fast"]
+    assert find_candidates(["vanilla"])[1].values == {"method": "vanilla", "ema": False}
+    with pytest.raises(AutomixError, match="unknown method 'mixop'; did you mean 'mixup'"):
+        find_candidates(["mixop"])
+
+
+def test_a_margin_is_paired_image_by_image() -> None:
+    """Of 100 images both are right on 60 and both wrong on 20; the winner alone is right on 15, the other on 5."""
+    winner = torch.tensor([True] * 60 + [False] * 20 + [True] * 15 + [False] * 5)
+    other = torch.tensor([True] * 60 + [False] * 20 + [False] * 15 + [True] * 5)
+    margin = paired_margin(winner, other, "other", 3)
+    variance = (20 - 100 * 0.1**2) / 99  # squares of the differences about their mean 0.1
+    assert margin.points == pytest.approx(10.0)
+    assert margin.error == pytest.approx(100 * math.sqrt(variance / 100))
+    assert not margin.is_noise  # 10 > 2 * 4.38
+    assert paired_margin(other, other, "other", 3).is_noise
+
+
+def test_time_is_kept_for_the_last_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    clock = Clock(minutes=10, spent=120)
+    clock.per_epoch["mixup"] = 5.0
+    clock.overheads = [2.0, 4.0]
+    now = 60.0
+    assert clock.left == 600 - 120 - 60
+    assert clock.estimate(small("digits", epochs=4), "mixup") == 3 + 4 * 5
+    clock.per_epoch["plain"] = 4.0
+    assert clock.cheapest(2) == 3 + 2 * 4
+
+
+# --- the search ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("few")
+def test_a_search_trains_the_better_ones_longer_and_the_winner_on_all_images(photos: Path, tmp_path: Path) -> None:
+    record = search(photos, tmp_path / "out")
+    assert record.epochs == (1, 3)
+    assert [one.candidate for one in record.configurations] == ["plain-ema", "mixup", "cutmix"]
+    plain = record.configurations[0]
+    assert plain.state == "complete"  # the others are compared with it
+    for one in record.configurations:
+        short = [other.scores[1] for other in record.configurations if other.number <= one.number]
+        assert (3 in one.scores) == (one.scores[1] >= max(short))  # of fewer than six, the best so far goes on
+        for epochs, run in one.runs.items():
+            assert RunFolder(Path(run)).read_config().validation == 0.2
+            summary = RunFolder(Path(run)).summary()
+            assert one.scores[epochs] == summary.get("teacher_top1", summary["student_top1"])
+    best = max((one for one in record.configurations if 3 in one.scores), key=lambda one: one.score)
+    assert record.configurations[record.winner or 0].score == best.score
+    final = RunFolder(tmp_path / "out" / "final").read_config()
+    assert final.validation is None
+    assert final.settings.lr == best.lr
+    assert record.last["test_top1"] is not None
+    values = read_config(tmp_path / "out" / "best.yaml")
+    assert TrainConfig.from_flat(values).settings == final.settings
+    assert read_record(tmp_path / "out") == record
+    assert search(photos, tmp_path / "out").configurations == record.configurations  # finished: nothing runs again
+    with pytest.raises(AutomixError, match="holds a search with batch_size=6, got batch_size=5"):
+        search(photos, tmp_path / "out", batch_size=5)
+    page = render_tuning(record)
+    assert best.label in page
+    assert page.count("<circle") == sum(len(one.scores) for one in record.configurations)
+
+
+KILLED = """
+import sys
+from automix.studies.tuning import search, tune
+module = sys.modules["automix.studies.tuning.tune"]
+module.MOST = 3
+report, count = search.Search.report, []
+def report_and_die(self, trial, level):
+    report(self, trial, level)
+    count.append(1)
+    if len(count) == 3:
+        import os, signal
+        os.kill(os.getpid(), signal.SIGKILL)
+search.Search.report = report_and_die
+from pathlib import Path
+from automix.runs.config import TrainConfig
+import json
+tune(TrainConfig.from_flat(json.loads(sys.argv[1])), Path(sys.argv[2]), minutes=600, methods=("mixup", "cutmix"))
+"""
+
+
+@pytest.mark.usefixtures("few")
+def test_a_killed_search_goes_on_and_finds_the_same(photos: Path, tmp_path: Path) -> None:
+    values = json.dumps({**SMALL, "data": str(photos)})
+    command = [sys.executable, "-c", KILLED, values, str(tmp_path / "killed")]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    runs = sorted((tmp_path / "killed" / "runs").glob("*/summary.json"))
+    assert len(runs) == 3
+    times = {path: path.stat().st_mtime_ns for path in runs}
+    resumed, whole = search(photos, tmp_path / "killed"), search(photos, tmp_path / "whole")
+    assert {path: path.stat().st_mtime_ns for path in runs} == times  # no run was repeated
+    scores = [[(one.label, one.scores, one.state) for one in record.configurations] for record in (resumed, whole)]
+    assert scores[0] == scores[1]
+    assert (resumed.winner, resumed.margins) == (whole.winner, whole.margins)
+
+
+def test_a_run_that_fails_is_left_behind(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: None
+) -> None:
+    from automix.studies import launchers
+
+    run = launchers.run_job
+
+    def fail(job: Any, *rest: Any) -> str:
+        if job.values["method"] == "mixup":
+            raise ArithmeticError("loss not finite")
+        return run(job, *rest)
+
+    monkeypatch.setattr(launchers, "run_job", fail)
+    record = search(photos, tmp_path / "out")
+    assert [one.state == "failed" for one in record.configurations] == [False, True, False]
+
+
+def test_a_search_without_time_still_has_a_winner(photos: Path, tmp_path: Path) -> None:
+    config = small(photos)
+    record = tune(config, tmp_path / "out", minutes=1e-3, methods=("mixup",))
+    assert record.configurations[0].scores
+    assert record.last["epochs"] == 1
+
+
+def test_the_command(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], few: None) -> None:
+    words = "--methods mixup --minutes 600 --recipe quick --size 16 --set epochs=1 batch_size=6 lr=0.02"
+    network = ["model_options.layers=[1,1,1,1]", "model_options.channels=[8,8,8,8]"]
+    assert cli.run(["tune", str(photos), *words.split(), *network, "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "winner: " in printed
+    assert "points against" in printed
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert cli.run(["tune", str(photos), "--minutes", "0", "--out", str(tmp_path / "no")]) == 2
