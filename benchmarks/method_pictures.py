@@ -12,8 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from PIL import Image
+from torch import Tensor
 
 import automix
+from automix.core.normalization import denormalize
+from automix.pictures.grid import image_grid
 from automix.pictures.mixed_samples import draw_mixed_samples
 from automix.runs.config import TrainConfig
 from automix.runs.recipes import find_recipe
@@ -50,9 +54,36 @@ def main() -> None:
     for name in names or [name for name in automix.methods() if name not in WITHOUT]:
         torch.manual_seed(0)
         task = automix.create_task(name, copy.deepcopy(token if name == "transmix" else classifier))
-        picture = draw_mixed_samples(task, x, run.data.loader.mean, run.data.loader.std, title=name, y=y)
+        mean, std = run.data.loader.mean, run.data.loader.std
+        if name == "recursivemix":
+            picture = draw_steps(x, y, mean, std)
+        else:
+            picture = draw_mixed_samples(task, x, mean, std, title=name, y=y)
         picture.quantize(256).save(FOLDER / f"{name}.png", optimize=True)  # a third of the size
         print(f"{name}.png")
+
+
+def draw_steps(x: Tensor, y: Tensor, mean: Tensor, std: Tensor, steps: int = 3) -> Image.Image:
+    """RecursiveMix step by step: the mixed images of one step are pasted into the images of the next."""
+    rows, previous = {}, None
+    for step in range(steps):
+        images, labels = x.roll(step, 0), y.roll(step, 0)
+        options = {
+            "lam": 0.6,
+            "index": torch.arange(len(x)).roll(3),
+            "corner": torch.tensor([7, 5]),
+            "num_classes": 12,
+        }
+        previous = automix.recursivemix(images, labels, previous=previous, **options)
+        rows |= {
+            f"images {step + 1}": denormalize(images, mean, std),
+            f"mixed {step + 1}": denormalize(previous.x, mean, std),
+        }
+    return image_grid(
+        rows,
+        "recursivemix",
+        note="lam 0.6; the first batch has its own images pasted, the others that of the batch before",
+    )
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ TRAITS: dict[str, Traits] = {
     "patchup": Traits(options={"layers": (0, "stem", "body"), "block": 3, "prob": 1.0}),  # two clean batches are alike
     "pixmix": Traits(mixes=False, blends=False),
     "puzzlemix": Traits(further=peaked, blends=False, options={"beta": 0.1, "eta": 0.05}),  # blocks are moved
+    "recursivemix": Traits(blends=False),  # the partner is resized and moved
     "regmixup": Traits(batch_of_one=True),  # clean and mixed image make two values
     "resizemix": Traits(blends=False),  # the partner is resized and moved
     "stylemix": Traits(blends=False, further=style, options=style_networks()),

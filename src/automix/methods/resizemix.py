@@ -13,6 +13,8 @@ In OpenMixup an x_j that reaches over the border is squeezed, and the mask it re
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
 from automix.core.validation import check_alpha
 
-__all__ = ["ResizeMix", "resizemix"]
+__all__ = ["Pasted", "ResizeMix", "paste_resized", "resizemix"]
 
 
 def resizemix(
@@ -72,6 +74,52 @@ def resizemix(
     check_objects_rule(objects_rule, objects_weight)
     tau = _draw_tau(x, alpha, scope, lam, per_sample, generator)
     index = draw_index(x, index=index, generator=generator)
+    pasted = paste_resized(x, x[index], tau, corner, generator)
+    mixed = Mixed(pasted.images, MixedTarget(y, y[index], pasted.lam), full_mask(pasted.mask, x))
+    if objects is None:
+        return mixed
+    objects = object_masks(objects, x).to(pasted.mask.dtype)
+    partners = pasted.shrink(objects[index]) * (1 - pasted.mask)
+    return label_by_objects(mixed, objects, objects_rule, objects_weight, partners=partners)
+
+
+@dataclass(frozen=True)
+class Pasted:
+    """Images with smaller images pasted into them.
+
+    Attributes:
+        images: The images, ``(N, C, H, W)``.
+        mask: 0 where the smaller image is and 1 elsewhere, ``(N or 1, 1, H, W)``.
+        lam: Share of each image that is not covered, ``()`` or ``(N,)``.
+        shrink: Resizes and moves other maps in the same way, ``(N, C, H, W)``.
+        corner: Pixel (row, column) of the upper left corner, ``(2,)`` or ``(N, 2)``.
+        size: Height and width of the pasted images in pixels, ``(2,)`` or ``(N, 2)``.
+    """
+
+    images: Tensor
+    mask: Tensor
+    lam: Tensor
+    shrink: Callable[[Tensor], Tensor]
+    corner: Tensor
+    size: Tensor
+
+
+def paste_resized(
+    x: Tensor, partner: Tensor, tau: Tensor, corner: Tensor | None, generator: torch.Generator | None
+) -> Pasted:
+    """Paste the whole of other images, made smaller, into images.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        partner: The images to paste, of the same shape.
+        tau: Resizing factor of their sides, ``()`` or ``(N,)``, in [0, 1].
+        corner: Pixel (row, column) of the upper left corner, ``(2,)`` or ``(N, 2)``, moved inside where the pasted
+            image would stick out; drawn if None.
+        generator: Source of randomness.
+
+    Returns:
+        The images, and where the others are.
+    """
     size = torch.tensor(x.shape[-2:], device=x.device)
     pasted = (tau.unsqueeze(-1) * size).round().long()  # height and width in pixels: (2,) or (N, 2)
     if corner is None:
@@ -80,7 +128,7 @@ def resizemix(
     corner = torch.minimum(corner.to(x.device), size - pasted)
 
     inside, resize = zip(*(_along(axis, corner, pasted, x) for axis in (0, 1)), strict=True)
-    partner = at_least_float32(x[index])
+    partner = at_least_float32(partner)
 
     def shrink(images: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):  # pixels, not features: they keep their precision
@@ -89,11 +137,7 @@ def resizemix(
     mask = 1 - (inside[0][:, :, None] & inside[1][:, None, :]).unsqueeze(1).to(partner.dtype)
     true_lam = mask.mean(dim=(1, 2, 3)).reshape(corner.shape[:-1])
     images = torch.lerp(x, shrink(partner).to(x.dtype), 1 - mask.to(x.dtype))
-    mixed = Mixed(images, MixedTarget(y, y[index], true_lam), full_mask(mask, x))
-    if objects is None:
-        return mixed
-    objects = object_masks(objects, x).to(partner.dtype)
-    return label_by_objects(mixed, objects, objects_rule, objects_weight, partners=shrink(objects[index]) * (1 - mask))
+    return Pasted(images, mask, true_lam, shrink, corner, pasted)
 
 
 def _draw_tau(

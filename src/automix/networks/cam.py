@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32
@@ -79,6 +80,55 @@ class CamReader:
             return maps
         norm: Any = network.get_submodule(self.norm)
         return _norm_everywhere(norm, maps, maps.mean(dim=(2, 3)))
+
+    def run(self, network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Run a network and keep its last feature map, with the graph of both.
+
+        Args:
+            network: The network.
+            x: Images as the network takes them, ``(N, C, H, W)``.
+
+        Returns:
+            The map as the pooling gets it, ``(N, C, h, w)``, and the logits.
+        """
+        layer: Any = network.get_submodule(self.layer)
+        outputs: list[Tensor] = []
+        if self.by_features:
+            original = layer.forward_features
+
+            def keep(*args: Any, **options: Any) -> Any:
+                outputs.append(original(*args, **options))
+                return outputs[-1]
+
+            layer.forward_features = keep
+            try:
+                logits = network(x)
+            finally:
+                del layer.forward_features  # the class has its own
+        else:
+            handle = layer.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+            try:
+                logits = network(x)
+            finally:
+                handle.remove()
+        maps = outputs[-1]
+        return (maps.permute(0, 3, 1, 2) if self.channels_last else maps), logits
+
+    def classify(self, network: nn.Module, pooled: Tensor) -> Tensor:
+        """Run the end of a network: the norm behind the pooling, if there is one, and the linear layer.
+
+        Args:
+            network: The network.
+            pooled: Pooled features, ``(N, C)``.
+
+        Returns:
+            Logits, ``(N, num_classes)``.
+        """
+        linear: Any = network.get_submodule(self.linear)
+        if self.norm is not None:
+            norm: Any = network.get_submodule(self.norm)  # of vectors, or of maps (N, C, 1, 1)
+            pooled = F.layer_norm(pooled, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+        return linear(pooled) if isinstance(linear, nn.Linear) else linear(pooled[:, :, None, None]).flatten(1)
 
     def weight(self, network: nn.Module) -> Tensor:
         """Return the weights of the last linear layer.

@@ -225,7 +225,10 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _check_fit(path: Path, state: dict[str, Any], task: Task) -> None:
-    if wrong := misfit(state, task.state_dict(), "network"):
+    own = task.state_dict()
+    # what a method remembers beside its weights may have any length: RecursiveMix keeps the previous batch
+    own |= {name: state[name] for name in own if name.endswith("_extra_state") and name in state}
+    if wrong := misfit(state, own, "network"):
         raise AutomixError(f"{path}: does not fit the network: {wrong}")
 
 

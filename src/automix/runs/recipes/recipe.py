@@ -97,7 +97,7 @@ class Recipe:
     ema: bool = False
     """Evaluate and keep a moving average of the weights, for methods that have no teacher of their own."""
     loss: Loss = "ce"
-    """Cross-entropy (ce), binary cross-entropy over the classes (bce), or DecoupledMix's loss (decoupled)."""
+    """Cross-entropy (ce), binary cross-entropy (bce), or DecoupledMix's loss (decoupled)."""
     balance: Balance = "none"
     """Rare classes: draw all classes equally often (sampling), weight the loss (loss), or neither (none)."""
     mixed_precision: bool = True
