@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,9 +67,9 @@ def steps_of(train: Pixels) -> int:
 class Segmenter(nn.Module):
     """The stages of a classifier, each with a 1x1 convolution, added up from the smallest map to the largest."""
 
-    def __init__(self, classifier: nn.Module, width: int = 64) -> None:
+    def __init__(self, classifier: Any, width: int = 64) -> None:
         super().__init__()
-        self.encoder = classifier
+        self.encoder = classifier  # one of timm's
         channels = [info["num_chs"] for info in classifier.feature_info]
         self.laterals = nn.ModuleList(nn.Conv2d(count, width, 1) for count in channels)
         convolution = nn.Conv2d(width, width, 3, padding=1, bias=False)
@@ -105,8 +106,9 @@ def main() -> None:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    files = open_dataset(arguments.data, per_class=arguments.per_class)
-    if not all(isinstance(part, ImageFiles) and part.masks for part in files):
+    parts = open_dataset(arguments.data, per_class=arguments.per_class)
+    files = [part for part in parts if isinstance(part, ImageFiles) and part.masks]
+    if len(files) < len(parts):
         raise automix.AutomixError(f"DATA must be pets or its folder, with annotations/trimaps/, got {arguments.data}")
     train, test = (read(part, round(arguments.size * scale)) for part, scale in zip(files, (MARGIN, 1), strict=True))
     print(f"{len(train.breeds)} training and {len(test.breeds)} test images of {arguments.size} px", flush=True)
@@ -192,6 +194,7 @@ def mean_iou(model: nn.Module, test: Pixels) -> float:
 
 def read(files: ImageFiles, size: int) -> Pixels:
     """Resize images and maps by the short side and cut out their centers."""
+    assert files.masks is not None
     images, maps = [], []
     for number in range(len(files)):
         image, _ = files.read(number)

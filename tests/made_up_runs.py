@@ -54,11 +54,11 @@ def spread_of(number: int, epoch: int) -> float:
 
 def bins_of(number: int) -> dict[str, list[float | None]]:
     """The first bins are empty; in the others the accuracy is `number` hundredths below or above the confidence."""
-    filled = range(3, BINS)
     confidence = [None if place < 3 else (place + 0.5) / BINS for place in range(BINS)]
     sign = 1 if number % 2 else -1
     accuracy = [None if c is None else min(1.0, max(0.0, c + sign * 0.02 * (number + 1))) for c in confidence]
-    return {"share": [0.0] * 3 + [1 / len(filled)] * len(filled), "accuracy": accuracy, "confidence": confidence}
+    share: list[float | None] = [0.0 if c is None else 1 / (BINS - 3) for c in confidence]
+    return {"share": share, "accuracy": accuracy, "confidence": confidence}
 
 
 def curve_of(number: int, which: str) -> list[float]:

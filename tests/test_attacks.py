@@ -321,8 +321,10 @@ def test_errors_are_those_on_the_images_of_fgsm_and_pgd(batch_size: int) -> None
     # Two steps of a quarter: too few to forget where they started.
     expected = (x, fgsm(model, x, y, 0.02), pgd(model, x, y, 0.02, 0.005, 2, step_generator(7, 0, stream="pgd")))
     found = evaluate_attacks(model, samples, eps=0.02, steps=2, seed=7, batch_size=batch_size)
-    for place, (images, value) in enumerate(zip(expected, found.values.values(), strict=True)):
-        torch.testing.assert_close(torch.cat(asked[place::3]), images)
+    batches = -(-10 // batch_size)  # first all clean images, then each batch attacked in two ways
+    parts = asked[:batches], asked[batches::2], asked[batches + 1 :: 2]
+    for part, images, value in zip(parts, expected, found.values.values(), strict=True):
+        torch.testing.assert_close(torch.cat(part), images)
         assert value == pytest.approx(100 * (model(images).argmax(dim=1) != y).float().mean().item())
 
 

@@ -252,7 +252,9 @@ def test_the_margin_of_the_block_is_its_own() -> None:
     out = task(x, y)
     out.loss.backward()
     assert out.metrics["mask_spread"] == 0
-    assert task.mix_block.w_z.weight.grad.any()  # type: ignore[union-attr]
+    grad = task.mix_block.value_weight.grad
+    assert grad is not None
+    assert grad.any()
 
 
 def test_the_teacher_has_its_own_statistics_in_training_mode() -> None:
@@ -260,12 +262,12 @@ def test_the_teacher_has_its_own_statistics_in_training_mode() -> None:
     assert isinstance(task.teacher, HandWritten)
     assert task.train().teacher.training  # type: ignore[union-attr]
     task(x, y)
-    own = task.teacher.stem[1].running_mean.clone()
+    own = task.teacher.get_buffer("stem.1.running_mean").clone()
     assert own.any()
     task.update(0.0)
-    assert torch.equal(task.teacher.stem[1].running_mean, own)
+    assert torch.equal(task.teacher.get_buffer("stem.1.running_mean"), own)
     task.mix(x, y)
-    assert torch.equal(task.teacher.stem[1].running_mean, own)
+    assert torch.equal(task.teacher.get_buffer("stem.1.running_mean"), own)
     assert not task.eval().teacher.training  # type: ignore[union-attr]
 
 
@@ -461,7 +463,7 @@ def test_a_mix_block_goes_through_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     masks = [one(z_i, z_j, lam, (8, 8), labels=labels) for one in (block, task.mix_block)]
     assert torch.equal(*masks)
     again = AutoMix(HandWritten(), layer="body", mix_block=str(tmp_path / "block.safetensors"))
-    assert torch.equal(again.mix_block.w_z.weight, task.mix_block.w_z.weight)
+    assert torch.equal(again.mix_block.value_weight, task.mix_block.value_weight)
     blind = MixBlock(12, smooth=False)
     with monkeypatch.context() as patch:  # a file from before there were these options
         older = tuple(set(OPTIONS) - {"num_classes", "smooth", "init"})

@@ -13,6 +13,7 @@ import automix
 from automix import MixedTarget
 from automix.core.draws import draw_dirichlet, step_generator
 from automix.methods.comixup import (
+    CoMixupTask,
     Deal,
     choose_images,
     comixup,
@@ -254,6 +255,7 @@ def test_the_loss_on_clean_images(options: dict[str, Any], clean: float | None) 
     """Its authors' loss, times num_classes / 2: the mean over the classes, and 2 / num_classes of the clean loss."""
     x, y = batch(6, 16, 16)
     task = automix.create_task("comixup", HandWritten(norm=group_norm), **options)
+    assert isinstance(task, CoMixupTask)
     out = task(x, y)
     assert ("loss_clean" in out.metrics) == (clean is not None)
     mixed = comixup(x, y, num_classes=5, saliency=look(task, x, y)["saliency"], generator=step_generator(0, 0))
@@ -268,8 +270,10 @@ def test_other_losses_can_be_chosen() -> None:
     logits = torch.randn(6, 5)
     for criterion in (automix.CrossEntropy(0.1), nn.CrossEntropyLoss(label_smoothing=0.1)):
         task = automix.create_task("comixup", HandWritten(), criterion=criterion)
+        assert isinstance(task, CoMixupTask)
         torch.testing.assert_close(task.mixed_loss(logits, target), target.cross_entropy(logits, 0.1))
     plain = automix.create_task("comixup", HandWritten(), bce=False)
+    assert isinstance(plain, CoMixupTask)
     assert torch.equal(plain.mixed_loss(logits, target), target.cross_entropy(logits))
     assert automix.create_task("comixup", HandWritten(), one_hot_loss=False).clean_lam == 0
     with pytest.raises(ValueError, match="clean_lam must be >= 0"):

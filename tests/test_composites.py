@@ -35,8 +35,12 @@ def keep_classifiers(jobs: list[Job]) -> None:
 def captured_axes(name: str, module: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Draw a figure of kept runs and return the axes of its plot."""
     figures: list[Any] = []
-    where = f"automix.{module}.as_image"
-    monkeypatch.setattr(where, lambda figure: figures.append(figure) or Image.new("RGB", (8, 8)))
+
+    def keep(figure: Any) -> Image.Image:
+        figures.append(figure)
+        return Image.new("RGB", (8, 8))
+
+    monkeypatch.setattr(f"automix.{module}.as_image", keep)
     experiment = find_experiment(name)
     assert draw_experiment(experiment, collect(experiment, Grid(out, 1)), out) is not None
     (figure,) = figures
@@ -73,12 +77,12 @@ def test_figure1_shows_cost_and_a_tile_for_each_method(tmp_path: Path, monkeypat
     experiment = find_experiment("figure1")
     jobs = keep_runs(experiment, tmp_path)
     grids: list[list[list[str]]] = []
-    monkeypatch.setattr(
-        "automix.studies.composites.samples.tile_grid",
-        lambda rows, **options: (
-            grids.append([[tile.caption for tile in row] for row in rows]) or Image.new("RGB", (8, 8))
-        ),
-    )
+
+    def keep(rows: Any, **options: Any) -> Image.Image:
+        grids.append([[tile.caption for tile in row] for row in rows])
+        return Image.new("RGB", (8, 8))
+
+    monkeypatch.setattr("automix.studies.composites.samples.tile_grid", keep)
     (axis,) = captured_axes("figure1", "studies.composites.samples", tmp_path, monkeypatch)
     titles = [row.title for row in experiment.rows]
     assert [text.get_text() for text in axis.texts] == titles  # in the order of the accuracy, as the numbers are here

@@ -121,7 +121,8 @@ def test_other_processes_see_what_is_stored(tmp_path: Path, method: str, monkeyp
     monkeypatch.setattr(multiprocessing, "get_start_method", lambda: method)
     files = ImageFiles(paths, torch.arange(len(paths)) % 2, ("ant", "bee"))
     images = CachedImages(files, read_image, [width * height for width, height in map(size_of, paths)], workers=1)
-    process = torch.multiprocessing.get_context(method).Process(target=images.read, args=(2,))
+    context: Any = torch.multiprocessing.get_context(method)  # without Process in the stubs
+    process = context.Process(target=images.read, args=(2,))
     process.start()
     process.join()
     assert process.exitcode == 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -197,7 +198,7 @@ def devkit(answers: list[Detections], objects: list[Objects], label: int, least:
         if int(answer["labels"][k]) == label
     ]
     listed.sort(key=lambda item: -item[0])
-    truth = {
+    truth: dict[int, list[dict[str, Any]]] = {
         image: [
             {"box": [b[0] + 1, b[1] + 1, b[2], b[3]], "difficult": bool(skip), "detected": False}
             for b, own, skip in zip(o.boxes.tolist(), o.labels.tolist(), o.ignored.tolist(), strict=True)

@@ -104,7 +104,7 @@ def test_the_log_has_the_numbers_and_a_warning_is_given_once(
     train(config, display=listener)
     record = lines(config.folder, "epoch")[-1]
     assert {"mask_spread", "lam_gap", "mask_spread_at_0.5", "mask_mean_at_0.8", "top2_on_cutmix"} <= record.keys()
-    parts = record["gradient_norm_student"], record["gradient_norm_mix_block"]
+    parts = [record[f"gradient_norm_{group}"] for group in ("student", "mix_block", "mixed_head")]
     assert min(parts) > 0
     assert max(parts) < record["gradient_norm"] < sum(parts)
     warnings = lines(config.folder, "warning")

@@ -6,8 +6,10 @@ import re
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,7 +166,7 @@ def test_shared_predictions_change_no_value(run: Path) -> None:
     inputs = open_inputs(run, images=24)
     given = {"predictions": predict_logits(inputs.classifier, inputs.samples)}
     mixers = Session(inputs).mixers.by_name
-    evaluations = {
+    evaluations: dict[str, Callable[..., Any]] = {
         "corruptions": partial(evaluate_corruptions, names=("fog", "contrast"), severities=(1, 5)),
         "attacks": partial(evaluate_attacks, steps=2, batch_size=7),
         "mixed": partial(evaluate_mixed, mixers=mixers, batch_size=9),
@@ -180,7 +182,12 @@ def test_features_of_the_mixer_are_computed_once_for_all_lams(run: Path) -> None
     assert isinstance(task, automix.AutoMix)
     calls: list[int] = []
     function = task.tap.function  # type: ignore[attr-defined]
-    task.tap.function = lambda *arguments: calls.append(1) or function(*arguments)  # type: ignore[attr-defined]
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(1)
+        return function(*arguments)
+
+    task.tap.function = counted  # type: ignore[attr-defined]
     cached, plain = (task_mixer(mixing, inputs.card.mean, inputs.card.std) for mixing in (task, load_task(run)[0]))
     lams = {"lams": (0.2, 0.5, 0.7), "batch_size": 4}
     found = [

@@ -134,7 +134,7 @@ def test_minimal_example_equals_the_library(seed: int) -> None:
     """Two steps with the same weights and draws: losses, gradients and teacher, in float64."""
     example = load_example("automix_minimal")
     network = example.Network().double()
-    options = {"preset": "paper", "mixed_head": False, "momentum_warmup": True}
+    options: dict[str, Any] = {"preset": "paper", "mixed_head": False, "momentum_warmup": True}
     library = automix.AutoMix(copy.deepcopy(network), layer="body", channels=64, seed=seed, **options).double()
     minimal = example.AutoMix(network)
     minimal.block.double().load_state_dict(library.mix_block.state_dict())

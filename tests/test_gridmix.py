@@ -10,7 +10,7 @@ from conftest import HandWritten, batch
 
 import automix
 from automix.core.draws import step_generator
-from automix.methods.gridmix import GridMix, gridmix, hole_mask
+from automix.methods.gridmix import GridMix, GridMixTask, gridmix, hole_mask
 
 
 def test_a_grid_worked_out_by_hand() -> None:
@@ -85,10 +85,13 @@ def test_the_loss_on_the_cells_in_a_loop(grid: int) -> None:
     """The last map of 32 px images is 4 x 4: with a grid of 8, a position has four cells and their mixed label."""
     x, y = batch(6, 32, 32)
     task = automix.create_task("gridmix", small_resnet(), grid=grid, patch_weight=0.5)
+    assert isinstance(task, GridMixTask)
     out = task(x, y)
     mixed = gridmix(x, y, grid=grid, generator=step_generator(0, 0))
-    z = task.student.forward_features(mixed.x)
+    student: Any = task.student
+    z = student.forward_features(mixed.x)
     weight, bias = task.patch_head.weight[:, :, 0, 0], task.patch_head.bias
+    assert bias is not None
     losses = []
     for sample in range(6):
         for row in range(4):
@@ -105,16 +108,19 @@ def test_the_loss_on_the_cells_in_a_loop(grid: int) -> None:
 def test_the_second_layer_is_trained_and_not_deployed() -> None:
     x, y = batch(6, 32, 32)
     task = automix.create_task("gridmix", small_resnet(), mix_until=0.5, one_hot_loss=True)
+    assert isinstance(task, GridMixTask)
+    weight = task.patch_head.weight
     assert [group["name"] for group in task.param_groups(lr=0.1)] == ["student", "patch_head"]
     out = task(x, y)
     assert set(out.metrics) >= {"loss_mixed", "loss_patches", "loss_clean"}
     out.loss.backward()
-    assert bool((task.patch_head.weight.grad != 0).any())
+    assert weight.grad is not None
+    assert bool((weight.grad != 0).any())
     assert not any("patch" in name for name in task.deploy().state_dict())
     task.update(0.6)
     task.zero_grad()
     task(x, y).loss.backward()  # the clean end
-    assert bool((task.patch_head.weight.grad == 0).all())
+    assert bool((weight.grad == 0).all())
 
 
 def test_where_there_is_no_second_loss() -> None:

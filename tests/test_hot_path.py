@@ -14,7 +14,7 @@ import automix
 from automix.tasks.task import Task
 
 SOURCE = str(Path(automix.__file__).parent)
-NETWORK = {"num_classes": 10, "image_size": 32, "layers": [1, 1, 1, 1], "channels": [8, 8, 8, 8]}
+NETWORK: dict[str, Any] = {"num_classes": 10, "image_size": 32, "layers": [1, 1, 1, 1], "channels": [8, 8, 8, 8]}
 
 
 def make_step(method: str, **options: Any) -> Any:
@@ -41,7 +41,7 @@ def count_calls(step: Any) -> Counter[str]:
 
     def hook(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(SOURCE):
-            calls[f"{frame.f_code.co_filename.removeprefix(SOURCE)}:{frame.f_code.co_qualname}"] += 1
+            calls[f"{frame.f_code.co_filename.removeprefix(SOURCE)}:{frame.f_code.co_name}"] += 1
 
     sys.setprofile(hook)
     try:
@@ -71,5 +71,5 @@ def test_a_step_makes_few_calls(method: str, options: dict[str, Any], most: int)
 def test_the_count_sees_every_call() -> None:
     task = automix.create_task("vanilla", nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4)))
     calls = count_calls(lambda: task(torch.randn(2, 3, 8, 8), torch.tensor([0, 1])))
-    assert calls["/tasks/task.py:Task.forward"] == 1
+    assert calls["/tasks/task.py:forward"] == 1
     assert isinstance(task, Task)

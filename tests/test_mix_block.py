@@ -9,7 +9,7 @@ import torch
 from scipy.ndimage import convolve1d
 from scipy.optimize import brentq
 from scipy.special import expit
-from torch import Tensor
+from torch import Tensor, nn
 
 from automix import MixBlock
 from automix.methods.automix.mix_block import bias_for_mean
@@ -39,6 +39,11 @@ def block(channels: int = 4, **options: Any) -> MixBlock:
     return MixBlock(channels, **options)
 
 
+def value_layer(made: MixBlock) -> nn.Conv2d:
+    assert isinstance(made.w_z, nn.Conv2d)
+    return made.w_z
+
+
 def by_hand(lam_embedding: bool = False) -> MixBlock:
     """One channel, W_P = 1, W_Z = 4 ln 3, no biases, nothing normalized."""
     made = MixBlock(1, **{**PAPER, "reduction": 1, "lam_embedding": lam_embedding})
@@ -46,7 +51,7 @@ def by_hand(lam_embedding: bool = False) -> MixBlock:
         for parameter in made.parameters():
             parameter.zero_()
         made.w_p.weight[0, 0] = 1
-        made.w_z.weight[0, 0] = 4 * math.log(3)
+        value_layer(made).weight[0, 0] = 4 * math.log(3)
     return made
 
 
@@ -66,7 +71,7 @@ def test_lam_embedding_by_hand() -> None:
     """With z = 0 the value is u (1 - lam) everywhere: s_i = 1 - sigmoid(ln 3 * (1 - lam) * 2) = 1 / (1 + 9^(1-lam))."""
     made = by_hand(lam_embedding=True)
     with torch.no_grad():
-        made.w_z.weight[0, 1] = 2 * math.log(3)
+        value_layer(made).weight[0, 1] = 2 * math.log(3)
     z = torch.zeros(3, 1, 2, 2)
     s_i = made(z, z, torch.tensor([0.0, 0.5, 1.0]), (2, 2))
     torch.testing.assert_close(s_i[:, 0, 0, 0], torch.tensor([1 / 10, 1 / 4, 1 / 2]))
@@ -86,7 +91,8 @@ def slow_mask(
             for place in places
         ]
 
-    w_p, b_p, w_z, b_z = (made.w_p.weight[:, :, 0, 0], made.w_p.bias, made.w_z.weight[0, :, 0, 0], made.w_z.bias)
+    w_p, b_p = made.w_p.weight[:, :, 0, 0], made.w_p.bias
+    w_z, b_z = value_layer(made).weight[0, :, 0, 0], value_layer(made).bias
     assert b_p is not None
     assert b_z is not None
     first, second = prepare(z_i, lam), prepare(z_j, 1 - lam)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import HandWritten, batch
-from torch import Tensor
+from torch import Tensor, nn
 
 from automix import AutoMix, AutoMixSettings, MixBlock
 from automix.core.tensor_files import read_tensors, write_tensors
@@ -45,25 +45,30 @@ def slow_mask(block: MixBlock, z_i: Tensor, z_j: Tensor, lam: float, size: tuple
     """One pair, position by position; BatchNorm in eval mode."""
     g = curve(lam, 0.25)
     z_i, z_j = z_i * (1 + g), z_j * (2 - g)
-    first, norm, _, last = block.w_z  # type: ignore[misc]
+    assert isinstance(block.w_z, nn.Sequential)
+    first, norm, _, last = block.w_z
+    assert isinstance(norm, nn.BatchNorm2d)
+    mean, var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     height, width = z_i.shape[-2:]
     places = [(row, column) for row in range(height) for column in range(width)]
 
-    def convolve(convolution: torch.nn.Conv2d, vector: Tensor) -> Tensor:
+    def convolve(convolution: nn.Module, vector: Tensor) -> Tensor:
+        assert isinstance(convolution, nn.Conv2d)
+        assert convolution.bias is not None
         return convolution.weight.flatten(1) @ vector + convolution.bias
 
     def value(place: tuple[int, int]) -> Tensor:
-        hidden = convolve(first, z_j[(slice(None), *place)])
-        hidden = (hidden - norm.running_mean) / (norm.running_var + norm.eps).sqrt() * norm.weight + norm.bias
+        hidden = convolve(first, z_j[:, place[0], place[1]])
+        hidden = (hidden - mean) / (var + norm.eps).sqrt() * norm.weight + norm.bias
         return convolve(last, hidden.clamp(min=0))
 
-    pairs = {place: torch.cat([z_i[(slice(None), *place)], z_j[(slice(None), *place)]]) for place in places}
+    pairs = {(row, column): torch.cat([z_i[:, row, column], z_j[:, row, column]]) for row, column in places}
     logit = torch.zeros(1, 1, height, width, dtype=z_i.dtype)
     for here in places:
         query = convolve(block.w_q, pairs[here])
         scores = torch.stack([query @ convolve(block.w_k, pairs[there]) for there in places]) / math.sqrt(len(query))
         weights = scores.exp() / scores.exp().sum()
-        logit[(0, 0, *here)] = sum(w * value(there) for w, there in zip(weights, places, strict=True))
+        logit[0, 0, here[0], here[1]] = sum(w * value(there) for w, there in zip(weights, places, strict=True))
     return 1 - torch.sigmoid(F.interpolate(logit, size=size, mode="bilinear", align_corners=False))
 
 
@@ -123,7 +128,7 @@ def test_the_reward_raises_the_variance() -> None:
     with torch.no_grad():
         for parameter in task.mix_block.parameters():
             if parameter.grad is not None:
-                parameter -= parameter.grad
+                parameter.sub_(parameter.grad)
     assert variance()[0] > before
 
 

@@ -107,6 +107,7 @@ def test_more_steps_see_more_and_samples_that_are_seen_stay() -> None:
     assert not torch.equal(calls[1], calls[2])
     left = torch.arange(4)
     for now, after in itertools.pairwise([*calls[2:], None]):
+        assert now is not None
         seen = _sees_all(network(now), classes[left])
         torch.testing.assert_close(mixed.x[left[seen]], now[seen])  # finished: as it stays
         left = left[~seen]

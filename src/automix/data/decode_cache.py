@@ -230,4 +230,4 @@ def _shared(count: int, workers: int) -> Tensor:
     if workers == 0 or multiprocessing.get_start_method() == "fork":
         return torch.frombuffer(mmap.mmap(-1, max(1, count)), dtype=torch.uint8)[:count]
     storage = torch.UntypedStorage._new_shared(max(1, count))
-    return torch.empty(0, dtype=torch.uint8).set_(storage)[:count]  # type: ignore[call-overload]
+    return torch.empty(0, dtype=torch.uint8).set_(storage)[:count]

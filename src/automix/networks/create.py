@@ -111,12 +111,6 @@ def timm_options(name: str, size: tuple[int, ...], options: dict[str, Any]) -> d
     return options
 
 
-def _family(name: str) -> str:
-    import timm
-
-    return timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
-
-
 def _small_patches(name: str, family: str, size: tuple[int, ...]) -> dict[str, Any]:
     """Constructor options for patches a quarter as long; Swin's window then covers its last map, as at 224 px."""
     import timm

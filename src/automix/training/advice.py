@@ -44,10 +44,11 @@ def _lr_warning(run: Run) -> str:
     ratio = settings.batch_size / recipe.batch_size
     pretrained = settings.pretrained or run.config.weights is not None
     if pretrained and not recipe.pretrained:
-        too_high = (
+        if settings.lr < recipe.lr:
+            return ""
+        return (
             f"lr {settings.lr:g} is the recipe's for new networks, too high for pretrained ones; try --recipe finetune"
         )
-        return too_high if settings.lr >= recipe.lr else ""
     low, high = sorted((recipe.lr * ratio, recipe.lr * math.sqrt(ratio)))  # the two rules for other batches
     if low / LR_FACTOR < settings.lr < high * LR_FACTOR:
         return ""
