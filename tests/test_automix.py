@@ -371,7 +371,7 @@ def test_settings_are_complete_and_shown(preset: str) -> None:
     shown = repr(make(preset=preset))
     assert f"preset='{preset}'" in shown
     assert f"aux_loss='{settings.aux_loss}'" in shown
-    assert ("gamma=" in shown) == (preset in ("paper", "reference"))
+    assert ("gamma=" in shown) == (preset in ("paper", "reference", "samix"))
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.alpha = 1.0  # type: ignore[misc]
 

@@ -763,18 +763,18 @@ def test_processes_share_the_search_and_agree(tmp_path: Path) -> None:
 # --- workers that die ------------------------------------------------------------------------------------------------
 
 
-def deadly(how: str) -> Callable[[ImageFiles, int], tuple[Any, int]]:
-    """A `read` that ends the process at one of the files."""
-    read = ImageFiles.read
+def make_deadly(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Let the decoder end the process at one of the files."""
 
-    def die(self: ImageFiles, index: int) -> tuple[Any, int]:
-        if self.paths[index].endswith("deadly.png"):
+    def die(path: str, **options: Any) -> Any:
+        if path.endswith("deadly.png"):
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             os._exit(3)
-        return read(self, index)
+        return read_image(path, **options)
 
-    return die
+    for module in ("image_files", "decode_cache"):
+        monkeypatch.setattr(f"automix.data.{module}.read_image", die)
 
 
 @pytest.mark.parametrize(("how", "split"), [("killed", "train"), ("exited", "test")])
@@ -783,7 +783,7 @@ def test_a_worker_that_dies_is_reported_with_its_file(
 ) -> None:
     root = numbered(tmp_path)
     plain().save(root / split / "bee" / "deadly.png")
-    monkeypatch.setattr(ImageFiles, "read", deadly(how))
+    make_deadly(monkeypatch, how)
     loader = open_way("workers", root, batch_size=2).loader
     assert isinstance(loader, StreamLoader)
     message = error_message(lambda: list(loader.batches(0, 5) if split == "train" else loader.test_batches()))
@@ -800,7 +800,7 @@ def test_a_run_whose_worker_dies_ends_in_one_line(
         path.unlink()
     plain().save(folder / "train" / "b" / "deadly.png")
     configure(folder, tmp_path / "run", rand_augment="9/0.5", train_size=16).save(tmp_path / "config.yaml")
-    monkeypatch.setattr(ImageFiles, "read", deadly("killed"))
+    make_deadly(monkeypatch, "killed")
     before = signal.getsignal(signal.SIGCHLD)
     assert cli.run(["train", "--config", str(tmp_path / "config.yaml")]) == 1
     assert signal.getsignal(signal.SIGCHLD) == before

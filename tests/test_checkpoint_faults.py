@@ -301,6 +301,7 @@ def test_a_signal_in_an_evaluation_does_not_wait_for_its_end(
 # --- NaN and infinity ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:low_memory has no effect")  # because of the hook
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_not_finite_stops_the_run_at_that_step(place: str, photos: Path, tmp_path: Path) -> None:
     value = random.Random(place).choice([float("nan"), float("inf")])
@@ -353,6 +354,7 @@ def test_an_overflow_is_left_to_the_scaler(photos: Path, tmp_path: Path) -> None
     assert half.scales[-1] == 2.0 ** (20 - half.moved.count(False))
 
 
+@pytest.mark.filterwarnings("ignore:low_memory has no effect")  # because of the hook
 def test_a_gradient_that_is_infinite_without_scaling_stops_an_fp16_run_too(photos: Path, tmp_path: Path) -> None:
     class Spoil(HalfPrecision):
         def begin(self, run: Run) -> None:

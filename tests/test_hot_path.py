@@ -54,12 +54,12 @@ def count_calls(step: Any) -> Counter[str]:
 @pytest.mark.parametrize(
     ("method", "options", "most"),
     [
-        ("vanilla", {}, 40),
-        ("mixup", {}, 50),
-        ("mixup", {"ema": True}, 60),
-        ("cutmix", {}, 60),
-        ("cutmix", {"alpha": 1, "per_sample": True}, 65),
-        ("automix", {}, 210),
+        ("vanilla", {}, 50),
+        ("mixup", {}, 60),
+        ("mixup", {"ema": True}, 72),
+        ("cutmix", {}, 75),
+        ("cutmix", {"alpha": 1, "per_sample": True}, 80),
+        ("automix", {}, 245),
     ],
 )
 def test_a_step_makes_few_calls(method: str, options: dict[str, Any], most: int) -> None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
 
 FIRST_COMMANDS = {
-    "quickstart": "Train plainly and with AutoMix, side by side, in a few minutes.",
     "train": "Train a classifier on a dataset or a folder of images.",
     "predict": "Classify images with a trained run.",
+    "evaluate": "Measure calibration, corruptions, attacks, localization, ... of a trained run.",
     "report": "Write one HTML page on a run or several: accuracy, errors, masks, curves.",
     "explore": "Open a local page: mix two images, move lam, compare the methods.",
 }
@@ -33,7 +33,7 @@ FIRST_COMMANDS = {
 
 COMMANDS = {
     **FIRST_COMMANDS,
-    "evaluate": "Measure calibration, corruptions, attacks, localization, ... of a trained run.",
+    "quickstart": "Train plainly and with AutoMix, side by side, in a few minutes.",
     "tune": "Choose method, learning rate and alpha for a dataset on held-out training images.",
     "export": "Export a trained run as ONNX, TorchScript, torch.export, plain weights or a folder of timm's.",
     "push": "Upload a trained run to the Hugging Face hub.",
