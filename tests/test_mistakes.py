@@ -14,6 +14,7 @@ from automix.evaluation.mistakes import (
     most_confident_errors,
     worst_confusions,
 )
+from automix.evaluation.progress import progress_lines
 from automix.evaluation.samples import Samples
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
@@ -73,3 +74,14 @@ def test_pictures_of_the_evaluator(labels: torch.Tensor, count: int, pictures: s
     assert result.pictures.keys() == pictures
     for draw in result.pictures.values():
         assert draw().width > 300
+
+
+def test_progress_is_printed_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 100, 4))  # four seconds an item
+    monkeypatch.setattr("automix.evaluation.progress.time.monotonic", lambda: next(clock))
+    assert list(progress_lines("abcde", 5, "predicting")) == list("abcde")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == ["predicting: 2 of 5"]
