@@ -149,17 +149,18 @@ class _History(nn.Module):
             self.step = _Step(x.view(shape), rows.view(-1, classes), logits.view(-1, classes), bool(multi_label))
 
 
-def create_task(model: nn.Module, **options: Any) -> "RecursiveMixTask":
+def create_task(model: nn.Module, *, omega: float = 0.1, **options: Any) -> "RecursiveMixTask":
     """Build the training task, which keeps the previous batch.
 
     Args:
         model: The network to train.
-        **options: Options of `recursivemix`, of `MixTask`, and `omega`, the weight of the second term (0.1).
+        omega: Weight of the second term, >= 0.
+        **options: Options of `recursivemix` and of `MixTask`.
 
     Returns:
         The task.
     """
-    return RecursiveMixTask(model, **options)
+    return RecursiveMixTask(model, omega=omega, **options)
 
 
 class RecursiveMixTask(MixTask):
