@@ -1,7 +1,7 @@
 """The paper's ablations: Table 9 (Mix Block), 10 (momentum pipeline), 11 and Figure 10 (layer), Figure 9 (alpha)."""
 
 from automix.methods import has_own_teacher
-from automix.studies.cells import Cell, Column, Row, Source
+from automix.studies.cells import PARAMETERS, Cell, Column, Row, Source
 from automix.studies.experiment import Experiment, make_experiment
 from automix.studies.names import METHODS, R18, R50, RX50, column
 from automix.studies.settings import Values, merge_values
@@ -141,14 +141,13 @@ TABLE10 = Experiment(
 # --- Table 11 and Figure 10: the layer whose map feeds the Mix Block
 
 LAYER_ROWS = tuple(automix_row(f"layer{layer}", f"AutoMix, layer {layer}", layer=layer) for layer in (1, 2, 3, 4))
-_PARAMETERS = "efficiency/parameters_m+extra_parameters_m"
 
 
 def _layer_columns(name: str, title: str, model: str) -> tuple[Column, ...]:
     values = {"data": "tiny-imagenet", "model": model, "recipe": "tiny"}
     return (
         Column(f"{name}-top1", f"Tiny-ImageNet, {title}, top-1 %", values),
-        Column(f"{name}-params", f"{title}, million parameters (lower is better)", values, _PARAMETERS),
+        Column(f"{name}-params", f"{title}, million parameters (lower is better)", values, PARAMETERS),
         Column(f"{name}-hours", f"{title}, hours of training (lower is better)", values, "hours"),
     )
 

@@ -20,7 +20,10 @@ NETWORKS: tuple[Network, ...] = ("student", "teacher")
 ACCURACIES = ("top1", "last_top1")
 """Measures of a network on the test set."""
 
-RUN_MEASURES = ("hours", "efficiency/")
+PARAMETERS = "parameters"
+"""The measure that needs no run."""
+
+RUN_MEASURES = ("hours", PARAMETERS, "efficiency/")
 """Measures that are the same for both networks (beginnings of their names)."""
 
 MIX_WITH_DEPLOYED = ("attentivemix", "comixup", "puzzlemix", "supermix")
@@ -54,8 +57,8 @@ class Column:
         values: Its settings: data, model, recipe and what differs from the recipe.
         measure: ``top1``: the paper's protocol, the median over the last ten epochs. ``last_top1``: after the last
             epoch, for runs so short that accuracy still rises over the last ten. ``hours``: of training.
-            EVALUATOR/VALUE: a value of `automix evaluate`, or a sum VALUE+VALUE. detect/DATA/VALUE: a detector is
-            fine-tuned on the run.
+            ``parameters``: millions that are trained, counted without a run. EVALUATOR/VALUE: a value of
+            `automix evaluate`, or a sum VALUE+VALUE. detect/DATA/VALUE: a detector is fine-tuned on the run.
     """
 
     name: str

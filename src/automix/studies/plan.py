@@ -12,7 +12,7 @@ from automix.data import DATASETS
 from automix.methods import find_method
 from automix.runs.config import TRIALS_DIFFER_IN, TrainConfig
 from automix.runs.folder import RunFolder
-from automix.studies.cells import NETWORKS, Cell, Network
+from automix.studies.cells import NETWORKS, PARAMETERS, Cell, Network
 from automix.studies.experiment import Experiment
 from automix.studies.settings import Values, cached_recipe, merge_values, with_recipe
 
@@ -157,6 +157,8 @@ def plan_jobs(experiment: Experiment, grid: Grid) -> list[Job]:
     measures = {column.name: column.measure for column in experiment.columns}
     for seed in range(grid.trials):
         for cell in experiment.cells:
+            if measures[cell.column] == PARAMETERS:
+                continue
             for network, folder, values in runs_of(cell, seed, grid):
                 job = jobs.setdefault(folder.name, Job(values))
                 job.lams, job.series = experiment.lams, experiment.series

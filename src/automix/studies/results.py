@@ -8,9 +8,10 @@ from pathlib import Path
 from automix.runs.folder import RunFolder
 from automix.runs.metrics import top1_by_epoch
 from automix.runs.protocol import Trials, median_of_last, over_trials
-from automix.studies.cells import NETWORKS, Cell, Column, Network
+from automix.studies.cells import NETWORKS, PARAMETERS, Cell, Column, Network
 from automix.studies.differences import Difference, paired_difference
 from automix.studies.experiment import Experiment
+from automix.studies.parameters import million_parameters
 from automix.studies.plan import Grid, runs_of
 
 
@@ -132,6 +133,10 @@ def _read_result(cell: Cell, column: Column, network: Network, grid: Grid) -> Re
     source = cell.source(network)
     if source is None:
         return Result()
+    if column.measure == PARAMETERS:
+        (_, _, values), *_ = runs_of(cell, 0, grid)
+        millions = million_parameters(values)
+        return Result() if millions is None else Result({0: millions}, 1)
     by_seed, epochs, folders = {}, 0, []
     for seed in range(grid.trials):
         runs = runs_of(cell, seed, grid)
