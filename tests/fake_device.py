@@ -131,13 +131,13 @@ def move(module: nn.Module) -> None:
 
 
 def train_step(make: Callable[[], automix.Task]) -> dict[str, Any]:
-    """Train a task on the device for two steps, of which the first makes what is made once.
+    """Train a task on the device for three steps, of which the first two make what is made once.
 
     Args:
         make: Builds the task.
 
     Returns:
-        For the second step: copies to the device, the batch not counted, and reads by operation.
+        For the third step: copies to the device, the batch not counted, and reads by operation.
     """
     task = make()
     x, y = conftest.batch()
@@ -145,7 +145,7 @@ def train_step(make: Callable[[], automix.Task]) -> dict[str, Any]:
         move(task)
         optimizer = torch.optim.SGD(task.param_groups(lr=0.1), momentum=0.9, foreach=False)
         x, y = DeviceTensor(x), DeviceTensor(y)
-        for step in range(2):
+        for step in range(3):
             device.copies, device.reads = 0, Counter()
             out = task(x, y)
             out.loss.backward()

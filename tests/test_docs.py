@@ -124,6 +124,17 @@ def test_costs_are_the_measured_ones() -> None:
     assert set(shown) == measured.keys() & set(automix.methods())
 
 
+def test_results_of_the_readme_are_the_measured_ones() -> None:
+    study = json.loads((DOCS / "results" / "finetune.json").read_text())
+    columns = {column["name"]: {row["name"]: row["teacher"] for row in column["rows"]} for column in study["columns"]}
+    shown = rows("../README.md", "| photographs |")
+    assert set(shown) == {"birds", "pets"}
+    for data, cells in shown.items():
+        top1, ece = columns[f"{data}-long"], columns[f"{data}-long-ece"]
+        expected = [top1["vanilla"], top1["automix"], ece["vanilla"], ece["automix"]]
+        assert cells == [f"{value['mean']:.1f}" for value in expected] + [str(expected[0]["trials"])]
+
+
 @pytest.mark.parametrize(("place", "column"), [(0, "cifar"), (1, "shapes")])
 def test_gains_are_the_measured_ones(place: int, column: str) -> None:
     replica = json.loads((DOCS / "results" / "replica.json").read_text())

@@ -59,7 +59,7 @@ def test_a_step_on_the_device_is_that_on_the_host(name: str, steps: dict[str, di
     assert found["reads"] == {}  # a step waits for nothing; what is logged is read by the loop, all at once
     task = make_task(name)
     optimizer = automix_sgd(task)
-    for step in range(2):
+    for step in range(3):
         out = task(*batch())
         out.loss.backward()
         optimizer.step()

@@ -7,9 +7,9 @@ import pytest
 from test_bad_data import (
     BROKEN,
     configure,
-    deadly,
     error_message,
     final_state,
+    make_deadly,
     noise,
     numbered,
     open_way,
@@ -17,7 +17,7 @@ from test_bad_data import (
     spoiled,
 )
 
-from automix.data import BadImage, ImageFiles, StreamLoader
+from automix.data import BadImage, StreamLoader
 from automix.data.decode import read_image
 from automix.training import train
 from faults.conftest import Record
@@ -79,7 +79,7 @@ def test_every_kind_of_broken_file(photos: Path, tmp_path: Path, record: Record)
 def test_workers_that_die(how: str, tmp_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     root = numbered(tmp_path)
     plain().save(root / "train" / "bee" / "deadly.png")
-    monkeypatch.setattr(ImageFiles, "read", deadly(how))
+    make_deadly(monkeypatch, how)
     named = 0
     for seed in range(DEATHS):
         loader = open_way("workers", root, batch_size=1, seed=seed).loader

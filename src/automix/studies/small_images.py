@@ -122,7 +122,7 @@ CONTROL_COLUMNS = (
 )
 CONTROL = make_experiment(
     name="control",
-    title="all methods with AutoMix's schedule and average",
+    title="all methods, AutoMix's schedule and average",
     source="ours",
     rows=(
         *method_rows("vanilla", "mixup", "cutmix", "manifoldmix", "puzzlemix"),
