@@ -10,6 +10,7 @@ import argparse
 import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -65,7 +66,8 @@ def main() -> None:
 
 def draw_steps(x: Tensor, y: Tensor, mean: Tensor, std: Tensor, steps: int = 3) -> Image.Image:
     """RecursiveMix step by step: the mixed images of one step are pasted into the images of the next."""
-    rows, previous = {}, None
+    rows: dict[str, Any] = {}
+    previous = None
     for step in range(steps):
         images, labels = x.roll(step, 0), y.roll(step, 0)
         options = {

@@ -14,13 +14,12 @@ def million_parameters(values: Values) -> float | None:
         values: All settings of the run, flat.
 
     Returns:
-        Millions of parameters; None for a dataset without a name, whose classes are not known before it is read.
+        Millions of parameters; None if classes or image size are not known before the data is read.
     """
     config = TrainConfig.from_flat(values)
     known = DATASETS.get(config.data)
-    if known is None:
+    if known is None or (size := config.settings.train_size or known.image_size) is None:
         return None
-    size = config.settings.train_size or known.image_size
     model = build_model(config, config.classes or known.num_classes, size, load=False)
     task = build_task(config, model)
     return (count_parameters(model.parameters()) + extra_parameters(task)) / 1e6
