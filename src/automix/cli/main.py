@@ -55,7 +55,7 @@ automix trains image classifiers with mixup methods, learned (AutoMix) and hand-
   automix report RUN                  all of it as one HTML page
   automix explore RUN                 mix two images and move lam, in the browser
 
-No photographs at hand? automix train shapes --epochs 5 trains on drawn images.
+No photographs at hand? automix quickstart trains on drawn images.
 automix --help lists all commands, automix COMMAND --help explains one.
 """
 """What `automix` alone prints."""
