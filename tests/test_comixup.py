@@ -12,18 +12,17 @@ from torch import Tensor, nn
 import automix
 from automix import MixedTarget
 from automix.core.draws import draw_dirichlet, step_generator
-from automix.methods.comixup import (
-    CoMixupTask,
-    Deal,
-    choose_images,
-    comixup,
-    least_potts,
-    look,
+from automix.methods._shared.joint_blocks import (
+    HALF_BONUS,
+    energy,
+    improve_outputs,
+    least_energy,
     objective,
-    potts,
+    one_hot,
     seat,
-    softmax_bce,
+    tell_apart,
 )
+from automix.methods.comixup import CoMixupTask, Deal, comixup, look, softmax_bce
 
 
 def peaks(size: int, height: int = 16, width: int = 16) -> Tensor:
@@ -65,21 +64,79 @@ def test_objective_is_the_written_one() -> None:
     labels = torch.randint(3, (6, 3, 3, 3), generator=torch.Generator().manual_seed(0))
     for tau in (0.0, 5.0):
         written = [written_objective(cost[i, 0], labels[i].tolist(), 0.1, 0.2, tau) for i in range(6)]
-        torch.testing.assert_close(objective(cost, labels, 0.1, 0.2, tau), torch.tensor(written))
+        torch.testing.assert_close(objective(cost, one_hot(labels, 3), 0.1, 0.2, tau), torch.tensor(written))
 
 
 @pytest.mark.parametrize(("grid", "images"), [(2, 4), (3, 3)])
 @pytest.mark.parametrize("factor", [1, 2])
 def test_messages_find_the_least_potts_energy(grid: int, images: int, factor: int) -> None:
     cost, beta = random_cost(60, images, grid).squeeze(1), factor * 0.32 / grid**2
-    found = least_potts(cost, beta, torch.zeros(60, grid, grid, dtype=torch.long))
-    everything = every_label(images, grid, grid).unsqueeze(0)
-    least = torch.stack([potts(each.unsqueeze(0), beta, everything).amin() for each in cost])
-    gap = potts(cost, beta, found.unsqueeze(1)).squeeze(1) - least
+    start = one_hot(torch.zeros(60, grid, grid, dtype=torch.long), images)
+    found = least_energy(cost, beta, start)
+    everything = one_hot(every_label(images, grid, grid), images).unsqueeze(0)
+    least = torch.stack([energy(each[None, None], beta, everything).amin() for each in cost])
+    gap = energy(cost.unsqueeze(1), beta, found.unsqueeze(1)).squeeze(1) - least
     assert bool((gap > -1e-5).all())
     assert float((gap < 1e-5).float().mean()) >= 0.95
     assert float((gap / least.abs()).mean()) < 5e-3
-    assert len(found[0].unique()) + len(found[1].unique()) + len(found[2].unique()) > 3  # not of one image each
+    assert float((found[:3].sum(dim=(2, 3)) > 0).sum()) > 3  # not of one image each
+
+
+def halves_written(labels: Tensor) -> Tensor:
+    """Shares of three images from labels 0 to 5: one image, or half of (0, 1), (0, 2), (1, 2)."""
+    rows = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.5, 0.5, 0], [0.5, 0, 0.5], [0, 0.5, 0.5]]
+    return torch.tensor(rows)[labels].movedim(-1, -3)
+
+
+def test_messages_find_the_least_energy_of_whole_and_half_blocks() -> None:
+    """Every labeling of 2 x 2 blocks with three images and their three pairs, its cost written as the original does."""
+    cost, beta = random_cost(60, 3, 2).squeeze(1), 0.08
+    apart = torch.ones(6, 6) - torch.eye(6)
+    apart[3:, :3] = torch.tensor([[0.25, 0.25, 1], [0.25, 1, 0.25], [1, 0.25, 0.25]])
+    apart[:3, 3:] = apart[3:, :3].T
+    labels = every_label(6, 2, 2)
+    halves = torch.stack([cost[:, [0, 1]], cost[:, [0, 2]], cost[:, [1, 2]]], dim=1).mean(dim=2) - HALF_BONUS
+    of_block = torch.cat([cost, halves], dim=1)
+    a, b, c, d = labels.flatten(1).unbind(1)
+    borders = beta * (apart[a, b] + apart[a, c] + apart[b, d] + apart[c, d])
+    written = borders + sum(of_block[:, label, i // 2, i % 2] for i, label in enumerate((a, b, c, d)))
+    torch.testing.assert_close(energy(cost.unsqueeze(1), beta, halves_written(labels).unsqueeze(0)), written)
+    start = one_hot(torch.zeros(60, 2, 2, dtype=torch.long), 3)
+    found = least_energy(cost, beta, start, torch.tensor([1.0, 1.0, 2.0]).expand(60, -1))
+    gap = energy(cost.unsqueeze(1), beta, found.unsqueeze(1)).squeeze(1) - written.amin(dim=1)
+    assert bool((gap > -1e-5).all())
+    assert float((gap < 1e-5).float().mean()) >= 0.95
+    assert bool((found == 0.5).any())
+
+
+def test_a_pair_needs_two_used_images() -> None:
+    cost = torch.full((2, 4, 2, 2), -1.0)  # all alike: half blocks are the cheapest where they are allowed
+    start = one_hot(torch.zeros(2, 2, 2, dtype=torch.long), 4)
+    found = least_energy(cost, 0.0, start, torch.tensor([[4.0, 0, 0, 0], [2.0, 0, 0, 2.0]]))
+    assert bool((found[0].amax(dim=0) == 1).all())
+    assert bool((found[1][[0, 3]] == 0.5).all())
+
+
+def test_equal_outputs_are_told_apart() -> None:
+    """Outputs 0, 1 and 3 show images 1 and 2; output 2 shows one image alone."""
+    used = torch.tensor([[[0.0, 3, 1, 0], [0, 2, 2, 0], [4, 0, 0, 0], [0, 1, 3, 0]]])
+    written = torch.tensor([[[0.0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 1, 0]]])
+    assert torch.equal(tell_apart(used), written)
+
+
+def test_blocks_are_halved_and_their_label_too() -> None:
+    """One color for each image: a half block has the mean of two, and the label half of each."""
+    x = (2.0 ** torch.arange(12)).reshape(-1, 1, 1, 1).expand(12, 3, 16, 16).contiguous()
+    saliency = torch.rand(12, 4, 4, generator=torch.Generator().manual_seed(0)) ** 3
+    saliency = F.interpolate(saliency.unsqueeze(1), scale_factor=4).squeeze(1)
+    options: dict[str, Any] = {"saliency": saliency, "num_classes": 12}
+    mixed = automix.comixup(x, torch.arange(12), generator=step_generator(0, 0), **options)
+    halved = (mixed.x[:, 0].log2() % 1) != 0
+    assert 0 < float(halved.float().mean()) < 1
+    torch.testing.assert_close(mixed.target.soft() @ x[:, 0, 0, 0], mixed.x[:, 0].mean(dim=(1, 2)))
+    assert set(mixed.mask.unique().tolist()) == {0.0, 0.5, 1.0}
+    whole = automix.comixup(x, torch.arange(12), half_blocks=False, generator=step_generator(0, 0), **options)
+    assert bool(((whole.x[:, 0].log2() % 1) == 0).all())
 
 
 @pytest.mark.parametrize("m", [2, 3])
@@ -89,17 +146,21 @@ def test_outputs_come_close_to_the_least_objective_of_all(m: int, tau: float) ->
     beta, gamma, tau = 0.32 / 4, 1 / 4, tau * 4
     size = 12 if m == 2 else 4
     cost = random_cost(size, m, 2)
-    everything = every_label(m, m, 2, 2)
+    everything = one_hot(every_label(m, m, 2, 2), m)
     least = torch.stack([objective(each.unsqueeze(0), everything, beta, gamma, tau).amin() for each in cost])
     free = torch.zeros(size, m, dtype=torch.bool)
     generator = torch.Generator().manual_seed(0)
     starts = [torch.randint(m, (size, m, 2, 2), generator=generator) for _ in range(5)]
-    ends = torch.stack(
-        [objective(cost, choose_images(cost, s, free, beta, gamma, tau), beta, gamma, tau) for s in starts]
-    )
+    ends = []
+    for start in starts:
+        shares = one_hot(start, m)
+        for _ in range(4):
+            shares = improve_outputs(cost, shares, free, beta, gamma, tau)
+        ends.append(objective(cost, shares, beta, gamma, tau))
+    ends = torch.stack(ends)
     assert bool((ends > least - 1e-5).all())
     torch.testing.assert_close(ends.amin(dim=0).mean(), least.mean(), rtol=0.05, atol=0)
-    first = torch.stack([objective(cost, s, beta, gamma, tau) for s in starts])
+    first = torch.stack([objective(cost, one_hot(s, m), beta, gamma, tau) for s in starts])
     assert bool((ends <= first + 1e-5).all())
 
 
@@ -129,7 +190,13 @@ def test_labels_are_what_the_pixels_show(size: tuple[int, int, int]) -> None:
     mixtures = 0.0
     for step in range(4):
         mixed = automix.comixup(
-            x, torch.arange(number), saliency=peaks(*size), num_classes=number, m=6, generator=step_generator(0, step)
+            x,
+            torch.arange(number),
+            saliency=peaks(*size),
+            num_classes=number,
+            m=6,
+            half_blocks=False,
+            generator=step_generator(0, step),
         )
         colors = F.one_hot(mixed.x[:, 0].long(), number).float().mean(dim=(1, 2))
         torch.testing.assert_close(mixed.target.soft(), colors)

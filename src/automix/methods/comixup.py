@@ -1,28 +1,25 @@
 """Co-Mixup (Kim et al., 2021): a batch is mixed jointly, each output from any number of its images.
 
-m images become m outputs. In block i of a g x g grid output j shows one image; with o_jk the number of blocks in which
-output j shows image k, sal_k the saliency of its blocks (sum 1) and n = g^2, the outputs have the least
+m images become m outputs. A block of a g x g grid of an output shows one image, or half of each of two. With o_jk the
+number of blocks in which output j shows image k, sal_k the saliency of its blocks (sum 1) and n = g^2, the outputs have
+the least
 
     F = - sum over outputs and blocks of the saliency that is shown
         + beta / n   * pairs of neighboring blocks that show different images          coherence
         + gamma / n  * sum over j != j', k of o_jk o_j'k                                diversity: outputs share little
         - eta / n    * sum over outputs and blocks of log p_k                           prior of the images
 
-where a product counts only if the other outputs together use image k in more than tau n blocks. As in the original, F
-is lowered for one output after another: with the others fixed, diversity is linear in its blocks, and the rest is a
-Potts problem, here solved for all sub-batches at once by min-sum messages. The label is the sum of the labels shown,
-each with its area.
+where a product counts only if the other outputs together use image k in more than tau n blocks. How F is lowered is in
+`_shared/joint_blocks.py`. The label is the sum of the labels shown, each with its area.
 
 `lam` has no place in the original: there p ~ Dirichlet(alpha) is one draw for a sub-batch, and so it is here unless
 `lam` is given. Then p = lam for an output's own image (output j is sample j's) and the draw is shared by the others.
 The loss is its authors': the binary cross-entropy of the softmax on the mixed images, and `clean_lam` times the
-cross-entropy on the clean ones (`create_task`). Left out are the original's half-and-half blocks, its second pass
-against equal outputs and its distance between images (weight 0.001). An addition of ours is that outputs change places,
-so that the one in place j shows much of image j. For small images and long schedules; a step costs three to four plain
-ones, most of it for the saliency and the clean loss.
+cross-entropy on the clean ones (`create_task`). Left out is the original's distance between images (weight 0.001). An
+addition of ours is that outputs change places, so that the one in place j shows much of image j. For small images and
+long schedules; a step costs three to four plain ones, most of it for the saliency and the clean loss.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -34,15 +31,13 @@ from automix.core.draws import draw_dirichlet, draw_index, draw_lam, draw_unifor
 from automix.core.target import Mixed, MixedTarget, is_multi_label
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_alpha, check_range, check_whole
+from automix.methods._shared.joint_blocks import NEVER, choose_shares
 from automix.methods._shared.labels import count_labels, label_rows
 from automix.methods._shared.saliency import blocks_to_pixels, check_saliency, input_saliency, pool
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import Task
 
 __all__ = ["comixup", "create_task"]
-
-ROUNDS = 4  # over the outputs
-NEVER = 1e4  # the cost of what must not be chosen
 
 
 def comixup(
@@ -58,6 +53,7 @@ def comixup(
     gamma: float = 1.0,
     eta: float = 0.05,
     tau: float = 0.83,
+    half_blocks: bool = True,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
     per_sample: bool = False,
@@ -77,6 +73,7 @@ def comixup(
         gamma: Weight of the diversity, >= 0.
         eta: Weight of the prior, >= 0.
         tau: Share of an output that an image may have in the others before diversity counts, >= 0.
+        half_blocks: Whether a block may show two of the output's images, half of each.
         lam: Prior of an output's own image, a number or ``(N,)``; 1 gives the image back.
         index: Order in which images are dealt into sub-batches, a permutation of ``range(N)``; drawn if not given.
         per_sample: Draw the prior for every output instead of once for each sub-batch.
@@ -107,17 +104,28 @@ def comixup(
     cost = torch.where(deal.real[:, None, :, None, None], cost, NEVER)
     images = deal.real.sum(dim=1).reshape(-1, 1, 1, 1)
     start = (draw_uniform(x, (batches, slots, grid, grid), generator) * images).long()
-    labels = choose_images(cost, start, fixed, beta / grid**2, gamma / grid**2, tau * grid**2)
+    shares = choose_shares(cost, start, fixed, beta / grid**2, gamma / grid**2, tau * grid**2, half_blocks=half_blocks)
 
-    numbers = deal.slots.gather(1, labels.flatten(1)).view_as(labels)
-    shown = blocks_to_pixels(deal.collect(numbers), size)  # (N, H, W): the image that each pixel is from
+    first, second = (
+        blocks_to_pixels(deal.collect(deal.slots.gather(1, slot.flatten(1)).view_as(slot)), size)
+        for slot in _two_images(shares)
+    )  # (N, H, W): the images that each pixel is from, twice the same one in most blocks
     own = torch.arange(len(x), device=x.device).reshape(-1, 1, 1)
-    mask = (shown == own).unsqueeze(1).to(at_least_float32(x).dtype)
-    shares = torch.zeros(len(x), len(x), device=x.device, dtype=rows.dtype)
-    shares.scatter_add_(1, shown.flatten(1), torch.full_like(shown, 1, dtype=rows.dtype).flatten(1))
-    mixed_rows = shares @ rows / (size[0] * size[1])
+    half = torch.full_like(first, 0.5, dtype=rows.dtype).flatten(1)
+    area = torch.zeros(len(x), len(x), device=x.device, dtype=rows.dtype)
+    area.scatter_add_(1, first.flatten(1), half).scatter_add_(1, second.flatten(1), half)
+    mixed_rows = area @ rows / (size[0] * size[1])
+    mask = (((first == own).float() + (second == own).float()) / 2).unsqueeze(1).to(at_least_float32(x).dtype)
     target = MixedTarget(mixed_rows, mixed_rows, mask.mean(dim=(1, 2, 3)), multi_label=is_multi_label(y))
-    return Mixed(_take(x, shown), target, mask)
+    mixed_x = torch.where((first == second).unsqueeze(1), _take(x, first), (_take(x, first) + _take(x, second)) / 2)
+    return Mixed(mixed_x, target, mask)
+
+
+def _two_images(shares: Tensor) -> tuple[Tensor, Tensor]:
+    """The two images of each block, (S, M, g, g) each, from shares (S, M, M, g, g); a whole block has one twice."""
+    first = shares.argmax(dim=2)
+    rest = shares.scatter(2, first.unsqueeze(2), 0)
+    return first, torch.where(rest.amax(dim=2) > 0, rest.argmax(dim=2), first)
 
 
 def _check_options(alpha: float, m: int, grid: int, beta: float, gamma: float, eta: float, tau: float) -> None:
@@ -173,154 +181,6 @@ def _own_first(prior: Tensor, lam: Tensor) -> Tensor:
     others = others / others.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(prior.dtype).tiny)
     lam = lam.unsqueeze(-1).to(prior.dtype)
     return torch.where(own, lam, (1 - lam) * others)
-
-
-# --- the outputs -----------------------------------------------------------------------------------------------------
-
-
-def objective(cost: Tensor, labels: Tensor, beta: float, gamma: float, tau: float = 0.0) -> Tensor:
-    """Compute F of each sub-batch.
-
-    Weights are per block: beta and gamma of the paper divided by n, tau multiplied by n.
-
-    Args:
-        cost: Cost of showing image k in a block of output j, ``(S, M or 1, M, g, g)``.
-        labels: Image in each block of each output, ``(S, M, g, g)``.
-        beta: Weight of the coherence.
-        gamma: Weight of the diversity.
-        tau: Number of blocks in other outputs before diversity counts.
-
-    Returns:
-        F, ``(S,)``.
-    """
-    shown = _one_hot(labels, cost.shape[2])
-    single = (cost * shown).sum(dim=(1, 2, 3, 4))
-    pairs = (labels.diff(dim=-1) != 0).sum(dim=(1, 2, 3)) + (labels.diff(dim=-2) != 0).sum(dim=(1, 2, 3))
-    used = shown.sum(dim=(3, 4))  # o
-    others = used.sum(dim=1, keepdim=True) - used
-    return single + beta * pairs + gamma * (used * others * (others > tau)).sum(dim=(1, 2))
-
-
-def choose_images(cost: Tensor, labels: Tensor, fixed: Tensor, beta: float, gamma: float, tau: float) -> Tensor:
-    """Lower `objective` from given labels on, one output after another.
-
-    After the first round the outputs change places, so that each shows much of its own image.
-
-    Args:
-        cost: Cost of showing image k in a block of output j, ``(S, M or 1, M, g, g)``.
-        labels: Image in each block to start from, ``(S, M, g, g)``.
-        fixed: Outputs that show their own image alone, ``(S, M)``.
-        beta: Weight of the coherence.
-        gamma: Weight of the diversity.
-        tau: Number of blocks in other outputs before diversity counts.
-
-    Returns:
-        Image in each block, ``(S, M, g, g)``.
-    """
-    outputs, images = labels.shape[1], cost.shape[2]
-    own = torch.arange(outputs, device=labels.device).reshape(1, -1, 1, 1)
-    labels = torch.where(fixed[..., None, None], own, labels)
-    costs = cost.expand(-1, outputs, -1, -1, -1).unbind(1)
-    for round_ in range(ROUNDS):
-        if round_ == 1:
-            seats = seat(_one_hot(labels, images).sum(dim=(3, 4)), fixed)
-            labels = labels.gather(1, seats[..., None, None].expand_as(labels))
-        used = _one_hot(labels, images).sum(dim=(3, 4))
-        total, chosen = used.sum(dim=1), []
-        for j in range(outputs):
-            others = total - used[:, j]
-            # twice: what this output pays for the others, and they for it
-            crowded = 2 * gamma * others * (others > tau)
-            now = least_potts(costs[j] + crowded[..., None, None], beta, labels[:, j])
-            chosen.append(torch.where(fixed[:, j, None, None], labels[:, j], now))
-            total = others + _one_hot(chosen[j], images).sum(dim=(2, 3))
-        labels = torch.stack(chosen, dim=1)
-    return labels
-
-
-def seat(used: Tensor, fixed: Tensor) -> Tensor:
-    """Assign outputs to images, greedily by the number of blocks in which outputs show images.
-
-    Args:
-        used: Number of blocks in which output j shows image k, ``(S, M, M)``.
-        fixed: Outputs that keep their place, ``(S, M)``.
-
-    Returns:
-        For each image its output, ``(S, M)``.
-    """
-    number = used.shape[1]
-    place = torch.arange(number, device=used.device)
-    score = used + NEVER * torch.diag_embed(fixed.to(used.dtype))
-    seats = torch.zeros_like(fixed, dtype=torch.long)
-    for _ in range(number):
-        best = score.flatten(1).argmax(dim=1, keepdim=True)
-        output, image = best // number, best % number
-        seats.scatter_(1, image, output)
-        taken = (place == output).unsqueeze(2) | (place == image).unsqueeze(1)
-        score = score.masked_fill(taken, -1)
-    return seats
-
-
-def _one_hot(labels: Tensor, number: int) -> Tensor:
-    """Turn (..., g, g) into (..., number, g, g), 1 where the label is the position."""
-    return (labels.unsqueeze(-3) == torch.arange(number, device=labels.device).reshape(-1, 1, 1)).float()
-
-
-def potts(cost: Tensor, beta: float, labels: Tensor) -> Tensor:
-    """Compute the cost of labels, plus `beta` for each pair of neighbors that differ.
-
-    Args:
-        cost: Cost of each label in each block, ``(B, L, g, g)``.
-        beta: Cost of neighbors that differ.
-        labels: K proposals, ``(B, K, g, g)``.
-
-    Returns:
-        Cost of each proposal, ``(B, K)``.
-    """
-    single = cost.gather(1, labels).sum(dim=(2, 3))
-    pairs = (labels.diff(dim=-1) != 0).sum(dim=(2, 3)) + (labels.diff(dim=-2) != 0).sum(dim=(2, 3))
-    return single + beta * pairs
-
-
-def least_potts(cost: Tensor, beta: float, before: Tensor) -> Tensor:
-    """Find labels of (nearly) least `potts` by min-sum messages between neighbors; never worse than `before`.
-
-    A message holds, for each label, what it would cost the sender: the sender's own cost of it, or beta more than its
-    best label.
-
-    Args:
-        cost: Cost of each label in each block, ``(B, L, g, g)``.
-        beta: Cost of neighbors that differ.
-        before: Labels to improve on, ``(B, g, g)``.
-
-    Returns:
-        Labels, ``(B, g, g)``.
-    """
-    size, number, grid, _ = cost.shape
-    senders, there = _neighbors(grid, cost.device)
-    single = cost.flatten(2).unsqueeze(2)
-    heard = torch.zeros((), device=cost.device).expand(size, number, 4, grid**2)  # by each block, from four sides
-    for _ in range(2 * grid):
-        known = single + heard.sum(dim=2, keepdim=True) - heard  # of the other three sides, to tell the fourth
-        said = (known - known.amin(dim=1, keepdim=True)).clamp_(max=beta)
-        heard = said.flatten(2)[..., senders].view_as(said) * there
-    belief = (single + heard.sum(dim=2, keepdim=True)).view_as(cost)
-    one_image = cost.sum(dim=(2, 3)).argmin(dim=1).reshape(-1, 1, 1).expand_as(before)
-    proposals = torch.stack([belief.argmin(dim=1), one_image, before], dim=1)
-    best = potts(cost, beta, proposals).argmin(dim=1)
-    return proposals[torch.arange(size, device=cost.device), best]
-
-
-@lru_cache(maxsize=32)
-def _neighbors(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where a block's four messages come from: positions among 4 n messages, and whether there is such a neighbor."""
-    row, column = torch.arange(grid**2, device=device) // grid, torch.arange(grid**2, device=device) % grid
-    senders, there = [], []
-    for down, right, told in ((-1, 0, 1), (1, 0, 0), (0, -1, 3), (0, 1, 2)):  # the block above tells the one below, ...
-        r, c = row + down, column + right
-        there.append((r >= 0) & (r < grid) & (c >= 0) & (c < grid))
-        senders.append(told * grid**2 + r.clamp(0, grid - 1) * grid + c.clamp(0, grid - 1))
-    return torch.cat(senders), torch.stack(there)
 
 
 # --- the task --------------------------------------------------------------------------------------------------------

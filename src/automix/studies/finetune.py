@@ -61,7 +61,7 @@ ROWS = (
     METHODS["vanilla"],
     _row("mixup", "MixUp, alpha 0.2", "mixup", 0.2),
     _row("mixup-clean-end", "MixUp, clean end", "mixup", 0.2, mix_until=0.7),
-    _row("regmixup", "RegMixup (clean + MixUp, alpha 10)", "mixup", 10.0, one_hot_loss=True),
+    _row("regmixup", "RegMixup (clean + MixUp, alpha 10)", "regmixup", 10.0),
     _row("mixup-half", "MixUp on half of the batch", "mixup", 2.0, mix_share=0.5),
     _row("cutmix", "CutMix", "cutmix", 1.0),
     _row("cutmix-objects", "CutMix, labels by visible object", "cutmix", 1.0, objects="teacher"),

@@ -35,7 +35,7 @@ class Candidate:
 CANDIDATES: tuple[Candidate, ...] = (
     Candidate("plain-ema", "plain + EMA", {"method": "vanilla", "ema": True}),
     Candidate("plain", "plain", {"method": "vanilla", "ema": False}),
-    Candidate("regmixup", "RegMixup", {"method": "mixup", "method_options": {"one_hot_loss": True}}, (10.0, 20.0)),
+    Candidate("regmixup", "RegMixup", {"method": "regmixup"}, (10.0, 20.0)),
     Candidate("resizemix", "ResizeMix", {"method": "resizemix"}, (1.0, 0.2)),
     Candidate("mixup", "Mixup", {"method": "mixup"}, (0.2, 1.0)),
     Candidate("automix-fast", "AutoMix (fast)", {"method": "automix", "preset": "fast"}),
