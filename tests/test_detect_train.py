@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 import automix
 from automix.cli import main as cli
 from automix.core import files
+from automix.core.draws import step_generator
 from automix.core.errors import AutomixError
 from automix.runs.classifier import Card, save_classifier
 from automix.runs.folder import RunFolder
@@ -32,6 +33,7 @@ from automix.studies.detection import (
 )
 from automix.studies.detection.data import training_batches
 from automix.studies.detection.detector_file import CARD
+from automix.studies.detection.mixing import MIN_VISIBLE, mix_scenes
 from automix.studies.detection.progress import Silent
 from automix.studies.detection.scenes import draw_scenes
 from automix.studies.detection.train import prepare, to_target, training_step, write_results
@@ -90,9 +92,10 @@ class StopAfterTwo(Silent):
 
 
 @pytest.mark.usefixtures("few_scenes")
-@pytest.mark.parametrize(("kind", "accumulate"), [("c4", 1), ("c4", 2)])
-def test_resumed_run_equals_an_uninterrupted_one(backbone: str, tmp_path: Path, kind: Any, accumulate: int) -> None:
-    config = DetectConfig(data="shapes", backbone=backbone, kind=kind, accumulate=accumulate, settings=TINY)
+@pytest.mark.parametrize(("mix", "accumulate"), [("cutmix", 1), ("none", 2)])
+def test_resumed_run_equals_an_uninterrupted_one(backbone: str, tmp_path: Path, mix: Any, accumulate: int) -> None:
+    settings = replace(TINY, mix=mix)
+    config = DetectConfig(data="shapes", backbone=backbone, accumulate=accumulate, settings=settings)
     straight, stopped = (replace(config, out=str(tmp_path / name)) for name in ("straight", "stopped"))
     state = torch.random.get_rng_state()
     results = train_detector(straight)
@@ -229,6 +232,32 @@ def test_targets_count_from_one_without_ignored_objects() -> None:
     assert target["boxes"].tolist() == [[0, 0, 1, 2], [5, 5, 6, 6]]
 
 
+def test_scenes_are_mixed_with_their_boxes() -> None:
+    """A white image and a smaller black one; the pixels and the visible shares of the boxes are counted by hand."""
+    images = [torch.ones(3, 8, 8), torch.zeros(3, 4, 6)]
+    corner, all_of_it, difficult = [0.0, 0, 4, 4], [0.0, 0, 6, 4], [1.0, 1, 2, 2]
+    objects = [
+        Objects.from_lists([corner], [3], [False]),
+        Objects.from_lists([all_of_it, difficult], [5, 6], [False, True]),
+    ]
+    x, found = mix_scenes(images, objects, "mixup", 1.5, step_generator(0, 0))
+    lam = float(x[0][0, 0, 0])
+    assert 0 < lam < 1
+    assert x[1].shape == (3, 8, 8)
+    torch.testing.assert_close(x[0], torch.full((3, 8, 8), lam))
+    torch.testing.assert_close(x[1], torch.full((3, 8, 8), 1 - lam))
+    visible = [label for label, share in ((3, lam), (5, 1 - lam)) if share >= MIN_VISIBLE]
+    assert found[0].labels.tolist() == visible  # the difficult object is not trained on
+    assert not found[0].ignored.any()
+
+    for step in range(20):
+        x, found = mix_scenes(images, objects, "cutmix", 1.0, step_generator(0, step))
+        shown = x[0][0]  # 1 where the first image is seen, 0 where the second one or its padding is
+        shares = {3: shown[:4, :4].mean(), 5: 1 - shown[:4, :6].mean()}
+        assert found[0].labels.tolist() == [label for label, share in shares.items() if share >= MIN_VISIBLE]
+    assert mix_scenes(images, objects, "none", 1.0, step_generator(0, 0)) == (images, objects)
+
+
 @pytest.mark.usefixtures("few_scenes")
 def test_detector_file_for_other_classes_is_refused(backbone: str, tmp_path: Path) -> None:
     config = DetectConfig(data="shapes", backbone=backbone, out=str(tmp_path / "run"), settings=replace(TINY, steps=1))
@@ -262,6 +291,12 @@ def test_detector_file_for_other_classes_is_refused(backbone: str, tmp_path: Pat
         ("train shapes --backbone x --stepps 3", "--stepps.*--steps"),
         ("train nowhere --backbone {backbone} --out {tmp}/run", "data must be .*'nowhere'"),
         ("train shapes --backbone {backbone} --weights w.safetensors", "weights.*timm name"),
+        ("train shapes --backbone x --mix cutmx", "mix.*mixup.*cutmix"),
+        ("train shapes --backbone x --mix mixup --mix-alpha 0", "mix_alpha must be > 0"),
+        (
+            "train shapes --backbone {backbone} --mix mixup --batch-size 2 --accumulate 2 --out {tmp}/run",
+            "mix must be none where a process computes one image at a time, got 'mixup'",
+        ),
         ("train --resume --out {tmp}/none", "config.yaml: no such file"),
         ("eval {tmp}", "no such file"),
     ],

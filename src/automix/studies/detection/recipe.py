@@ -7,11 +7,12 @@ makes its flags from the field names, and its help from the lines below them.
 """
 
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from automix.core.config import config_dataclass
 from automix.core.errors import AutomixError
-from automix.core.validation import check_choice, check_range, check_whole, unknown_name
+from automix.core.validation import check_alpha, check_choice, check_range, check_whole, unknown_name
+from automix.studies.detection.mixing import DetectMix
 
 DROP = 0.1  # factor on the learning rate at each drop
 WARMUP_START = 0.001  # factor on the learning rate at the start of the warm-up
@@ -51,6 +52,10 @@ class DetectRecipe:
     """Regions that the proposal network passes on in training; half as many in testing."""
     regions: int = 512
     """Regions of an image that the box head is trained on; half as many anchors train the proposal network."""
+    mix: DetectMix = "none"
+    """Mix each training image with the next one of its batch, boxes included: none, mixup or cutmix."""
+    mix_alpha: float = 1.5
+    """lam ~ Beta(alpha, alpha) of `mix`."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "longest_side"):
@@ -63,6 +68,8 @@ class DetectRecipe:
         check_range("momentum", self.momentum, 0, 1, bounds="[)")
         check_range("weight_decay", self.weight_decay, 0)
         check_choice("batch_norm", self.batch_norm, ("frozen", "trained"))
+        check_choice("mix", self.mix, get_args(DetectMix))
+        check_alpha(self.mix_alpha, "mix_alpha")
         for name in ("short_sides", "anchor_sizes"):
             sizes = getattr(self, name)
             if not sizes or min(sizes) < 1:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from automix.core.draws import step_seed
+from automix.core.errors import AutomixError
 from automix.core.files import write_atomically, write_text
 from automix.evaluation.result import EvaluationResult
 from automix.runs.folder import RunFolder
@@ -29,6 +30,7 @@ from automix.studies.detection.config import MAY_CHANGE, DetectConfig
 from automix.studies.detection.data import Batch, Objects, training_batches
 from automix.studies.detection.detector_file import DETECTOR, DetectorCard, load_backbone, save_detector
 from automix.studies.detection.evaluate import create_metric, evaluate_detector
+from automix.studies.detection.mixing import mix_scenes
 from automix.studies.detection.network import synchronize_batch_norms, trained_parameters
 from automix.studies.detection.open import open_detection_data
 from automix.studies.detection.progress import Report, Silent
@@ -115,7 +117,9 @@ def prepare(config: DetectConfig, *, resume: bool, overwrite: bool, world: World
     )
     network = _distribute(detector, device) if world.size > 1 else detector
     run = DetectRun(config, train.trainable(), test, card, device, detector, optimizer, network, world)
-    _ = run.plan  # checks the batch size
+    images = settings.batch_size // run.plan.num_micro_batches  # the plan checks the batch size
+    if settings.mix != "none" and images < 2:
+        raise AutomixError(f"mix must be none where a process computes one image at a time, got {settings.mix!r}")
     world.wait()  # until all have looked at the folder
     if resumed:
         run.load_checkpoint()
@@ -207,6 +211,8 @@ def _no_sync_until_last(run: DetectRun, micro_batch: int) -> AbstractContextMana
 def _losses(run: DetectRun, images: list[Tensor], objects: list[Objects], seed: int) -> dict[str, Tensor]:
     """FasterRCNN's four losses. It draws sizes and regions from torch's global generator, which is restored."""
     pixels = [image.to(run.device) / 255 for image in images]
+    settings, draws = run.config.settings, torch.Generator().manual_seed(seed)
+    pixels, objects = mix_scenes(pixels, objects, settings.mix, settings.mix_alpha, draws)
     targets = [to_target(annotated, run.device) for annotated in objects]
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(cuda), autocast(run.config.precision, run.device):
