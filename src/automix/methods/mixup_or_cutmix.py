@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from automix.core.draws import draw_uniform
+from automix.core.draws import Pairing, draw_uniform
 from automix.core.objects import ObjectsRule
 from automix.core.target import Mixed
+from automix.core.tensor_checks import check_batch
 from automix.core.transform import MixTransform
 from automix.core.validation import check_alpha, check_range
 from automix.methods.cutmix import cutmix
@@ -29,6 +30,7 @@ def mixup_or_cutmix(
     switch: float = 0.5,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     per_sample: bool = False,
     objects: Tensor | None = None,
     objects_rule: ObjectsRule = "absolute",
@@ -47,6 +49,7 @@ def mixup_or_cutmix(
         switch: Probability of CutMix, in [0, 1].
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         per_sample: Draw `lam` for every sample instead of once for the batch.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
             the visible objects; see `label_by_objects`.
@@ -57,6 +60,7 @@ def mixup_or_cutmix(
     Returns:
         The mixed images, their target and the mask that was applied.
     """
+    check_batch(x, y)  # of Mixup, whichever is drawn: uint8 is CutMix's alone
     _check_options(mixup_alpha, cutmix_alpha, switch)
     # On the CPU wherever x is: a branch on a number of another device would force a synchronization.
     coin = draw_uniform(torch.empty(0), (), generator)
@@ -67,6 +71,7 @@ def mixup_or_cutmix(
         alpha,
         lam=lam,
         index=index,
+        pairing=pairing,
         per_sample=per_sample,
         objects=objects,
         objects_rule=objects_rule,
@@ -91,8 +96,8 @@ class MixupOrCutMix(MixTransform):
         mixup_alpha: ``lam ~ Beta(alpha, alpha)`` of Mixup.
         cutmix_alpha: ``lam ~ Beta(alpha, alpha)`` of CutMix.
         switch: Probability of CutMix, in [0, 1].
-        **options: `objects_rule` and `objects_weight` of `mixup_or_cutmix`, and `num_classes`, `label_smoothing`,
-            `per_sample` and `generator`, as of every `MixTransform`.
+        **options: `pairing`, `objects_rule` and `objects_weight` of `mixup_or_cutmix`, and `num_classes`,
+            `label_smoothing`, `per_sample`, `prob` and `generator`, as of every `MixTransform`.
     """
 
     function = mixup_or_cutmix

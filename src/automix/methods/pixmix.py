@@ -208,11 +208,12 @@ class PixMix(MixTransform):
 
     Args:
         beta: Parameter of the Beta distributions of both weights, > 0; a larger one changes the image less.
-        **options: `k`, `severity`, `pictures`, `mean` and `std` of `pixmix`, and `num_classes`, `label_smoothing` and
-            `generator`, as of every `MixTransform`.
+        **options: `k`, `severity`, `pictures`, `mean` and `std` of `pixmix`, and `num_classes`, `label_smoothing`,
+            `prob` and `generator`, as of every `MixTransform`.
     """
 
     function = pixmix
+    takes_video = False
 
     def __init__(self, *, beta: float = 3.0, **options: Any) -> None:
         super().__init__(beta=beta, **options)

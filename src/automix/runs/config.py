@@ -30,7 +30,10 @@ Options = dict[str, bool | int | float | str | list[int] | list[float] | list[st
 Channels = Annotated[tuple[float, float, float], Strict(False)]
 """One number each for red, green and blue; YAML has a list."""
 
-MAY_CHANGE = ("out", "data", "data_root", "workers", "device", "checkpoint_minutes", "eval_every", "eval_last", "wandb")
+MAY_CHANGE = (
+    *("out", "data", "data_root", "workers", "device", "checkpoint_minutes"),
+    *("eval_every", "eval_last", "wandb", "mlflow"),
+)
 """Settings that may differ between a run and its continuation: none of them decides a batch or a weight.
 
 The data may lie elsewhere, as long as it has the same classes and as many images.
@@ -109,6 +112,8 @@ class TrainConfig:
     """Minutes between checkpoints for --resume; 0: after every step."""
     wandb: bool = False
     """Log to Weights & Biases too."""
+    mlflow: bool = False
+    """Log to MLflow too, on the server that MLFLOW_TRACKING_URI names."""
     settings: Recipe = field(default_factory=lambda: find_recipe("quick"))
     """The settings of the recipe, each with its value for this run."""
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.criteria import Criterion
+from automix.core.draws import draw_decision, step_generator
 from automix.core.errors import AutomixError
 from automix.core.objects import check_objects_rule, check_takes_objects
 from automix.core.target import Mixed, MixedTarget, join_mixed
@@ -35,6 +36,8 @@ class MixTask(Task):
         mix_fade: From this part of the training on, the probability that a batch is mixed falls linearly, to 0 at
             `mix_until`.
         mix_share: Share of each batch that is mixed, in (0, 1]; the other images stay clean, in the same pass.
+        prob: Probability that a batch is mixed at all, in [0, 1]; other steps are those of plain training. Drawn once
+            for each step, alike in all processes.
         criterion: ``criterion(logits, target)``; chosen by the labels if not given.
         seed: Seed of all draws.
         total_steps: Number of optimizer steps of the whole training; if given, `update` needs no `progress`.
@@ -59,6 +62,7 @@ class MixTask(Task):
         mix_until: float = 1.0,
         mix_fade: float | None = None,
         mix_share: float = 1.0,
+        prob: float = 1.0,
         criterion: Criterion | None = None,
         seed: int = 0,
         total_steps: int | None = None,
@@ -86,6 +90,8 @@ class MixTask(Task):
         if mix_share < 1 and type(self).training_step is not MixTask.training_step:
             raise AutomixError(f"mix_share must be 1 for methods that do not mix images alone, got {mix_share}")
         self.mix_share = mix_share
+        check_range("prob", prob, 0, 1)
+        self.prob = prob
         check_type("objects", objects, ObjectsSource | None)
         if objects is not None:
             check_takes_objects(mix)
@@ -96,6 +102,16 @@ class MixTask(Task):
         self.mixer = mix
         self.look = look
         self.options = options
+
+    @property
+    def mixed_share(self) -> float:
+        """The part of the training that mixes, in [0, 1]: that of every task, times `prob`."""
+        return self.prob * super().mixed_share
+
+    def mixes_now(self) -> bool:
+        if not super().mixes_now():
+            return False
+        return self.prob == 1 or draw_decision(self.prob, step_generator(self.seed, self.step, stream="prob"))
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         count = math.ceil(self.mix_share * len(x))

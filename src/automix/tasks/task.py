@@ -160,15 +160,19 @@ class Task(nn.Module, ABC):
             )
         self._early = self.low_memory and self._may_run_early(x)
         generator = self._next_generator()
-        return self.training_step(x, y, generator) if self._mixes_now() else self.clean_step(x, y)
+        return self.training_step(x, y, generator) if self.mixes_now() else self.clean_step(x, y)
 
     @property
     def mixed_share(self) -> float:
         """The part of the training that mixes, in [0, 1]: `mix_until`, less what `mix_fade` leaves out on average."""
         return self.mix_until if self.mix_fade is None else (self.mix_fade + self.mix_until) / 2
 
-    def _mixes_now(self) -> bool:
-        """Whether this step mixes. All processes and all parts of a step's batch decide alike."""
+    def mixes_now(self) -> bool:
+        """Decide whether this step mixes; all processes and all parts of a step's batch decide alike.
+
+        Returns:
+            Whether it does.
+        """
         if self.progress >= self.mix_until and self.mix_until < 1:
             return False
         if self.mix_fade is None or self.progress <= self.mix_fade:

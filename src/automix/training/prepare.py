@@ -143,8 +143,9 @@ def check_environment(config: TrainConfig, *, resumed: bool = False) -> None:
     block = config.method_options.get("mix_block")
     if not resumed and block is not None and not Path(str(block)).exists():
         raise AutomixError(f"{block}: no such file; give mix_block the file of a Mix Block, or a run folder")
-    if config.wandb and importlib.util.find_spec("wandb") is None:
-        raise AutomixError("wandb is not installed; run pip install wandb, or leave out --wandb")
+    for tracker, used in (("wandb", config.wandb), ("mlflow", config.mlflow)):
+        if used and importlib.util.find_spec(tracker) is None:
+            raise AutomixError(f"{tracker} is not installed; run pip install {tracker}, or leave out --{tracker}")
     check_data(config.data, config.root)
 
 
