@@ -56,6 +56,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "auto_augment": ["original", "3a", "v0", "v1", None],
     "wandb": [False],
     "mlflow": [False],
+    "compile": [False],
 }
 OPTIONS = [
     "alpha", "gamma", "layer", "layers", "channels", "momentum", "block", "lam_margin", "aux_loss", "paper",

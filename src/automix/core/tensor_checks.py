@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from automix.core.errors import AutomixError
 
@@ -24,21 +25,6 @@ def check_shape(name: str, tensor: Tensor, *accepted: Sequence[int | str]) -> No
             return
     shapes = " or ".join(f"({', '.join(map(str, lengths))}{',' if len(lengths) == 1 else ''})" for lengths in accepted)
     raise AutomixError(f"{name} must have shape {shapes}, got {shape}")
-
-
-def values_are_known(tensor: Tensor) -> bool:
-    """Tell whether the values of a tensor can be checked at no cost.
-
-    On another device it would force a synchronization each step, and while `torch.compile` traces a function there are
-    no values.
-
-    Args:
-        tensor: The tensor to check.
-
-    Returns:
-        True on the CPU, outside of a compilation.
-    """
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def check_batch(x: Tensor, y: Tensor, *, uint8: bool = False) -> None:
@@ -65,7 +51,7 @@ def check_batch(x: Tensor, y: Tensor, *, uint8: bool = False) -> None:
             f"rows of y must have 2 columns or more, got shape {tuple(y.shape)}: numbers to predict (regression) are "
             "not supported, and one class alone has a loss of 0"
         )
-    if values_are_known(y):
+    if y.device.type == "cpu" and not is_compiling():  # elsewhere it would cost a synchronization
         check_soft_rows(y)
 
 
@@ -88,7 +74,8 @@ def check_soft_rows(y: Tensor) -> None:
 def check_classes(y: Tensor, num_classes: int) -> None:
     """Raise an error unless labels fit the number of classes.
 
-    Values of class indices are checked on the CPU only, see `values_are_known`.
+    Values of class indices are checked on the CPU only: on another device it would force a synchronization each step,
+    and while `torch.compile` traces a function there are no values.
 
     Args:
         y: Class indices ``(N,)`` or rows ``(N, num_classes)``.
@@ -97,7 +84,7 @@ def check_classes(y: Tensor, num_classes: int) -> None:
     if y.ndim == 2:
         if y.shape[1] != num_classes:
             raise AutomixError(f"label rows must have num_classes={num_classes} columns, got {y.shape[1]}")
-    elif len(y) and values_are_known(y):
+    elif y.device.type == "cpu" and len(y) and not is_compiling():
         low, high = map(int, torch.aminmax(y))
         if low < 0 or high >= num_classes:
             raise AutomixError(
@@ -109,7 +96,7 @@ def check_classes(y: Tensor, num_classes: int) -> None:
 def check_index(index: Tensor, batch_size: int) -> None:
     """Raise an error unless `index` names a partner in the batch for each sample.
 
-    Values are checked on the CPU only, see `values_are_known`.
+    Values are checked on the CPU only, see `check_classes`.
 
     Args:
         index: Positions ``(N,)`` of type int64.
@@ -119,7 +106,7 @@ def check_index(index: Tensor, batch_size: int) -> None:
         raise AutomixError(
             f"index must have shape ({batch_size},) and dtype int64, got {tuple(index.shape)} and {index.dtype}"
         )
-    if values_are_known(index):
+    if index.device.type == "cpu" and not is_compiling():
         for value in (int(index.min()), int(index.max())):
             if not 0 <= value < batch_size:
                 raise AutomixError(f"index must be in [0, {batch_size - 1}], got {value}")
@@ -128,7 +115,7 @@ def check_index(index: Tensor, batch_size: int) -> None:
 def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:
     """Check a given `lam` and return it as a tensor.
 
-    Values are checked on the CPU only, see `values_are_known`.
+    Values are checked on the CPU only, see `check_classes`.
 
     Args:
         lam: A number in [0, 1], or one per sample, ``(N,)``.
@@ -140,7 +127,7 @@ def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:
     given = torch.as_tensor(lam)
     if given.ndim > 1 or (given.ndim == 1 and len(given) != batch_size):
         raise AutomixError(f"lam must have shape () or ({batch_size},), got {tuple(given.shape)}")
-    if values_are_known(given):
+    if given.device.type == "cpu" and not is_compiling():
         for value in (given.min().item(), given.max().item()):
             if not 0 <= value <= 1:
                 raise AutomixError(f"lam must be in [0, 1], got {value:g}")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32, full_mask
-from automix.core.draws import Pairing, draw_index, draw_lam, draw_one
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_one, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.validation import check_choice, check_range, check_whole
@@ -73,17 +73,21 @@ def alignmix(
     _check_options(eps, iterations)
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
-    moved = draw_one(("first", "second"), generator) if moved is None else moved
-    check_choice("moved", moved, ("first", "second"))
-
     points = x.flatten(2).transpose(1, 2) if x.ndim == 4 else x[:, prefix:]  # (N, L, C)
-    first, second = points, points[index]
-    if moved == "first":
-        first = aligned(first, second, eps, iterations)
+    first, second, share = points, points[index], lam.reshape(-1, 1, 1).to(x.dtype)
+    if moved is None and torch.compiler.is_compiling():  # a graph has no branches: the two change places
+        swapped = draw_uniform(x, (), generator) < 0.5
+        kept, other = torch.where(swapped, second, first), torch.where(swapped, first, second)
+        interpolated = torch.lerp(aligned(other, kept, eps, iterations), kept, torch.where(swapped, 1 - share, share))
     else:
-        second = aligned(second, first, eps, iterations)
-    share = lam.reshape(-1, 1, 1).to(x.dtype)
-    mixed = torch.where(share == 1, points, torch.lerp(second, first, share))
+        moved = draw_one(("first", "second"), generator) if moved is None else moved
+        check_choice("moved", moved, ("first", "second"))
+        if moved == "first":
+            first = aligned(first, second, eps, iterations)
+        else:
+            second = aligned(second, first, eps, iterations)
+        interpolated = torch.lerp(second, first, share)
+    mixed = torch.where(share == 1, points, interpolated)
     if x.ndim == 3:
         mixed = torch.cat([torch.lerp(x[index, :prefix], x[:, :prefix], share), mixed], dim=1)
         return Mixed(mixed, MixedTarget(y, y[index], lam), share.expand(len(x), 1, 1))

@@ -220,7 +220,7 @@ class GridMixTask(MixTask):
             layer = self.student.get_submodule(self.layer)
             handle = layer.register_forward_hook(lambda module, inputs, output: maps.append(output))
             try:
-                answers.append(self.run_student(mixed.x))
+                answers.append(self.run_student(mixed.x, hooked=True))
             finally:
                 handle.remove()
             patches = self.patch_weight * self.patch_loss(maps[0], mixed)

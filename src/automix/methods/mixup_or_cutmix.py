@@ -4,12 +4,13 @@ The practice of DeiT (Touvron et al., 2021; alphas 0.8 and 1.0) and of "ResNet s
 alphas 0.1 and 1.0), and the rows "DeiT" and "RSB" of the AutoMix paper. For long schedules with strong augmentation.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from automix.core.draws import Pairing, draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_uniform
 from automix.core.objects import ObjectsRule
 from automix.core.target import Mixed
 from automix.core.tensor_checks import check_batch
@@ -64,20 +65,24 @@ def mixup_or_cutmix(
     _check_options(mixup_alpha, cutmix_alpha, switch)
     # On the CPU wherever x is: a branch on a number of another device would force a synchronization.
     coin = draw_uniform(torch.empty(0), (), generator)
+    options: dict[str, Any] = {"lam": lam, "per_sample": per_sample, "objects": objects, "objects_rule": objects_rule}
+    options |= {"objects_weight": objects_weight, "generator": generator}
+    if torch.compiler.is_compiling():  # a graph has no branches: mix by both, and take one
+        index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
+        first, second = (
+            cutmix(x, y, cutmix_alpha, index=index, **options),
+            mixup(x, y, mixup_alpha, index=index, **options),
+        )
+        return _choose(coin.to(x.device) < switch, first, second)
     mix, alpha = (cutmix, cutmix_alpha) if coin < switch else (mixup, mixup_alpha)
-    return mix(
-        x,
-        y,
-        alpha,
-        lam=lam,
-        index=index,
-        pairing=pairing,
-        per_sample=per_sample,
-        objects=objects,
-        objects_rule=objects_rule,
-        objects_weight=objects_weight,
-        generator=generator,
-    )
+    return mix(x, y, alpha, index=index, pairing=pairing, **options)
+
+
+def _choose(chosen: Tensor, first: Mixed, second: Mixed) -> Mixed:
+    """The first of two mixed batches with the same partners if `chosen`, else the second."""
+    target = replace(first.target, lam=torch.where(chosen, first.target.lam, second.target.lam))
+    pixels, mask = (torch.where(chosen, a, b) for a, b in ((first.x, second.x), (first.mask, second.mask)))
+    return Mixed(pixels, target, mask, first.index)
 
 
 def _check_options(mixup_alpha: float, cutmix_alpha: float, switch: float) -> None:

@@ -324,7 +324,12 @@ def _tour(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
     steps = torch.arange(-FARTHEST, FARTHEST + 1, device=device)
     moves = torch.cartesian_prod(steps, steps)
     distance = moves.square().sum(dim=1)
-    order = distance.argsort(stable=True)[: int((distance <= FARTHEST**2).sum())]
+    near = sum(
+        row**2 + column**2 <= FARTHEST**2
+        for row in range(-FARTHEST, FARTHEST + 1)
+        for column in range(-FARTHEST, FARTHEST + 1)
+    )
+    order = distance.argsort(stable=True)[:near]
     side = torch.arange(grid, device=device)
     to = torch.cartesian_prod(side, side).unsqueeze(1) + moves[order]
     inside = ((to >= 0) & (to < grid)).all(dim=-1)

@@ -28,6 +28,7 @@ from automix.core.validation import check_alpha, check_range
 from automix.methods.cutmix import cutmix
 from automix.methods.mixup import mixup
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import run_uncompiled
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import StepOutput
 
@@ -219,7 +220,7 @@ class TransMixTask(MixTask):
 
         def run_mixed() -> tuple[Tensor, MixedTarget]:
             with watch_attention(self.student, mixed.x) as attentions:
-                logits = self.run_student(mixed.x)
+                logits = self.run_student(mixed.x, hooked=True)
             return logits, attended(mixed, attentions[0]).target
 
         return self.student_step(x, y, run_mixed)
@@ -229,5 +230,5 @@ class TransMixTask(MixTask):
     ) -> Mixed:
         mixed = self.mixer(x, y, lam=lam, index=index, generator=generator, **self.options)
         with torch.no_grad(), eval_mode(self.classifier), watch_attention(self.classifier, x) as attentions:
-            self.classifier(mixed.x)
+            run_uncompiled(self.classifier, mixed.x)
         return attended(mixed, attentions[0])

@@ -95,6 +95,8 @@ class TrainConfig:
     """Parts that a process splits its share of a batch into, to save memory."""
     precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
     """Of the forward pass; auto: 16 bits if the recipe has mixed_precision and the hardware is made for it."""
+    compile: bool = False
+    """Compile the networks with torch.compile; faster steps on GPUs after a minute or more."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto: the first accelerator there is."""
     workers: Annotated[int, Field(ge=0)] = 2

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.criteria import Criterion
-from automix.core.draws import draw_decision, step_generator
 from automix.core.errors import AutomixError
 from automix.core.objects import check_objects_rule, check_takes_objects
 from automix.core.target import Mixed, MixedTarget, join_mixed
@@ -102,16 +101,6 @@ class MixTask(Task):
         self.mixer = mix
         self.look = look
         self.options = options
-
-    @property
-    def mixed_share(self) -> float:
-        """The part of the training that mixes, in [0, 1]: that of every task, times `prob`."""
-        return self.prob * super().mixed_share
-
-    def mixes_now(self) -> bool:
-        if not super().mixes_now():
-            return False
-        return self.prob == 1 or draw_decision(self.prob, step_generator(self.seed, self.step, stream="prob"))
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         count = math.ceil(self.mix_share * len(x))

@@ -69,6 +69,8 @@ def assemble(config: TrainConfig, world: World, data: Data, *, resumed: bool = F
     precision = choose_precision(config.precision, config.settings.mixed_precision, device, model)
     task = build_task(config, model, resumed=resumed, class_counts=data.class_counts, normalization=data.normalization)
     task.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+    if config.compile:
+        task.compile()
     optimizer = build_optimizer(config.settings, task)
     return Run(
         config=config,
