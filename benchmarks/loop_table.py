@@ -57,8 +57,7 @@ draws of the CPU generator that are sent to the device.
 ## Not shown
 
 - Nothing here was run on a real GPU: no CUDA, no MPS kernel, no NCCL, no memory or speed on a device.
-- FSDP2 and `torch.compile` of a whole task are not in the table. `torch.compile` of the model is in
-  `tests/test_common_networks.py`, with the eager backend.
+- FSDP2 is not in the table. `torch.compile` is in [what every method supports](../support.md).
 - Losses with a criterion of your own that has parameters outside of the task: with `low_memory=True` they get no
   gradient from the terms that are back-propagated early.
 

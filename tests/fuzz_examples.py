@@ -55,6 +55,8 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "rand_augment": ["9/0.5", "11/0", "9/", "/", "9/nan", "٣/٤", None],
     "auto_augment": ["original", "3a", "v0", "v1", None],
     "wandb": [False],
+    "mlflow": [False],
+    "compile": [False],
 }
 OPTIONS = [
     "alpha", "gamma", "layer", "layers", "channels", "momentum", "block", "lam_margin", "aux_loss", "paper",

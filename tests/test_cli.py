@@ -73,6 +73,7 @@ def fail(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("train shapes --precision fp16 --device cpu", "precision.*fp16"),
         ("train shapes --precision half", "--precision.*auto.*float32.*bf16.*fp16"),
         ("train shapes --wandb", "wandb.*installed"),
+        ("train shapes --mlflow", "mlflow.*installed"),
         ("train --config none.yaml", "none.yaml"),
         ("train --resume --out none", "none/config.yaml"),
         ("predict none a.png", "none"),

@@ -141,7 +141,7 @@ def transforms() -> dict[str, griffe.Class]:
 def test_transforms_describe_their_own_and_their_methods_options(module: str) -> None:
     function = PACKAGE[f"{module}.{module.rpartition('.')[2]}"]
     options = {parameter.name for parameter in function.parameters} - {"x", "y", "lam", "index", "objects"}
-    assert documented(transforms()[module])["parameters"] == options | {"num_classes", "label_smoothing"}
+    assert documented(transforms()[module])["parameters"] == options | {"num_classes", "label_smoothing", "prob"}
 
 
 @pytest.mark.parametrize("room", ROOMS)

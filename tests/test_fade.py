@@ -17,7 +17,7 @@ def mixed_steps(task: Task, progress: float, steps: int) -> int:
     task.progress = progress
     count = 0
     for task.step in range(steps):
-        count += task._mixes_now()
+        count += task.mixes_now()
     return count
 
 

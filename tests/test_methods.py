@@ -1,6 +1,7 @@
 """One menu over all methods that are functions: what every mix must keep, whichever it is."""
 
 import inspect
+import itertools
 import types
 from collections.abc import Callable
 from importlib import import_module
@@ -18,10 +19,11 @@ from torch import Tensor
 
 import automix
 from automix import Mixed
-from automix.core.draws import step_generator
+from automix.core.draws import draw_other_class, step_generator
 from automix.core.transform import MixTransform
 from automix.methods import find_method
 
+COPYING = ("attentivemix", "cutmix", "fmix", "gridmix", "saliencymix", "transmix", "vanilla")  # pixels as they are
 FUNCTIONS: dict[str, Callable[..., Mixed]] = {
     name: getattr(import_module(f"automix.methods.{name}"), name) for name in automix.methods() if name != "automix"
 }
@@ -138,11 +140,12 @@ def test_class_indices_of_any_integer_type(name: str, dtype: torch.dtype) -> Non
     ("change", "message"),
     [
         ({"x": torch.zeros(3, 16, 16)}, r"x must be .*\(3, 16, 16\)"),
-        ({"x": torch.zeros(6, 3, 16, 16, dtype=torch.uint8)}, "x must be .*floating.*uint8"),
+        ({"x": torch.zeros(6, 3, 16, 16, dtype=torch.int16)}, "x must be .*floating.*int16"),
         ({"x": torch.zeros(0, 3, 16, 16), "y": torch.zeros(0, dtype=torch.int64)}, "x must be images"),
         ({"y": torch.zeros(5, dtype=torch.int64)}, r"y must be .*\(6,\).*\(5,\)"),
         ({"y": torch.zeros(6)}, "y must be .*integer.*float32"),
         ({"y": torch.zeros(6, 2, 2)}, "y must be"),
+        ({"y": torch.ones(6, 1)}, r"rows of y must have 2 columns or more, got shape \(6, 1\).*regression"),
         ({"alpha": 0.0}, "alpha.*> 0"),
         ({"alpha": float("nan")}, "alpha.*> 0"),
         ({"lam": 1.5}, r"lam .*\[0, 1\].*1.5"),
@@ -161,6 +164,24 @@ def test_wrong_input_is_refused_in_one_line(name: str, change: dict[str, Any], m
     with pytest.raises(ValueError, match=message) as error:
         FUNCTIONS[name](**{"x": x, "y": y, **traits(name).further(x), **change})
     assert "\n" not in str(error.value)
+
+
+@every_method
+def test_uint8_pixels_are_copied_or_refused(name: str) -> None:
+    x, y = batch()
+    x = (x.sigmoid() * 255).round().to(torch.uint8)
+    further = {**traits(name).further(x.float()), "index": torch.tensor([1, 2, 3, 4, 5, 0])}
+    if name not in COPYING:
+        for step in range(4):  # of mixup_or_cutmix, both
+            with pytest.raises(ValueError, match=r"x must be .* of a floating type, got .*uint8") as error:
+                FUNCTIONS[name](x, y, generator=step_generator(0, step), **further)
+            assert "\n" not in str(error.value)
+        return
+    mixed = FUNCTIONS[name](x, y, generator=step_generator(0, 0), **further)
+    expected = FUNCTIONS[name](x.float(), y, generator=step_generator(0, 0), **further)
+    assert mixed.x.dtype == torch.uint8
+    assert torch.equal(mixed.x.float(), expected.x)
+    assert torch.equal(mixed.target.soft(5), expected.target.soft(5))
 
 
 # --- what lies on the pixels
@@ -329,6 +350,42 @@ def test_even_boxes_are_torchvisions(size: tuple[int, int], monkeypatch: pytest.
     assert odd > 5
 
 
+PAIRING = [name for name in FUNCTIONS if "pairing" in inspect.signature(FUNCTIONS[name]).parameters]
+
+
+@pytest.mark.parametrize("name", PAIRING)
+def test_partners_of_another_class(name: str) -> None:
+    x, _ = batch()
+    y = torch.tensor([3, 3, 3, 0, 1, 1])
+    for step in range(10):
+        mixed = run(name, x, y, step, pairing="other-class")
+        assert (mixed.target.y_a != mixed.target.y_b).all()
+    assert torch.equal(run(name, x, y, index=torch.arange(6), pairing="other-class").target.y_b, y)
+    with pytest.raises(ValueError, match=r"^pairing must be one of random, other-class; got 'any'"):
+        run(name, x, y, pairing="any")
+
+
+def test_all_partners_of_another_class_are_as_likely() -> None:
+    """Of 4 images in the classes 0 0 1 2, by counting: 720 draws against all permutations that pair no class."""
+    y = torch.tensor([0, 0, 1, 2])
+    allowed = [p for p in itertools.permutations(range(4)) if all(y[i] != y[p[i]] for i in range(4))]
+    draws = [tuple(draw_other_class(y, generator=step_generator(0, step)).tolist()) for step in range(720)]
+    assert set(draws) == set(allowed)
+    assert scipy.stats.chisquare([draws.count(each) for each in allowed]).pvalue > 0.01
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 32, 65])
+def test_as_few_pairs_of_one_class_as_the_batch_permits(count: int) -> None:
+    for step in range(20):
+        generator = step_generator(0, step)
+        y = torch.randint(1 + step % 4, (count,), generator=generator)
+        index = draw_other_class(torch.nn.functional.one_hot(y).float() if step % 2 else y, generator=generator)
+        assert torch.equal(index.sort().values, torch.arange(count))
+        assert (y == y[index]).sum() == max(0, 2 * int(y.bincount().max()) - count)
+    with pytest.raises(ValueError, match=r"^pairing must be 'random' for multi-label rows"):
+        draw_other_class(torch.ones(count, 3, dtype=torch.bool))
+
+
 @pytest.mark.parametrize("name", ["cutmix", "saliencymix"])
 def test_a_batch_is_mixed_with_probability_prob(name: str) -> None:
     x, y = batch(4, 12, 12)
@@ -431,6 +488,51 @@ def transforms() -> dict[str, type[MixTransform]]:
 def test_transforms_take_keywords_only(transform: type[MixTransform]) -> None:
     kinds = {parameter.kind for parameter in inspect.signature(transform).parameters.values()}
     assert kinds <= {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
+
+
+def test_transforms_mix_with_probability_prob() -> None:
+    x, y = batch()
+    kept = 0
+    for step in range(200):
+        mix = automix.FMix(num_classes=5, prob=0.3, generator=step_generator(0, step))
+        mixed, soft = mix(x, y)
+        if torch.equal(mixed, x):
+            kept += 1
+            assert torch.equal(soft, torch.nn.functional.one_hot(y, 5).float())
+    assert scipy.stats.binomtest(200 - kept, 200, 0.3).pvalue > 0.01
+    assert "prob=0.3" in repr(mix)
+    generator = step_generator(0, 0)
+    torch.rand((), generator=generator)  # the decision
+    certain = automix.FMix(num_classes=5, prob=0.9999, generator=step_generator(0, 0))
+    assert torch.equal(certain(x, y)[0], automix.fmix(x, y, generator=generator).x)
+    assert torch.equal(automix.FMix(num_classes=5, prob=0.0)(x, y)[0], x)
+    with pytest.raises(ValueError, match=r"^prob must be in \[0, 1\], got 2"):
+        automix.FMix(prob=2)
+
+
+VIDEO = ("mixup", "cutmix", "fmix", "smoothmix", "gridmix", "resizemix", "saliencymix", "recursivemix")
+
+
+@pytest.mark.parametrize("name", VIDEO)
+def test_all_frames_of_a_video_are_mixed_alike(name: str) -> None:
+    """A video of one frame is an image, and a video that stands still stays so."""
+    x, y = batch()
+    mix = transforms()[name]
+
+    def run_on(images: Tensor) -> tuple[Tensor, Tensor]:
+        return mix(num_classes=5, generator=step_generator(0, 0))(images, y)
+
+    image, rows = run_on(x)
+    video, video_rows = run_on(x.unsqueeze(2).expand(-1, -1, 4, -1, -1))
+    assert video.shape == (6, 3, 4, 16, 16)
+    for frame in video.unbind(2):
+        torch.testing.assert_close(frame, image)
+    assert torch.equal(video_rows, rows)
+
+
+def test_videos_are_refused_where_channels_are_colors() -> None:
+    with pytest.raises(ValueError, match=r"^AugMix takes images \(N, C, H, W\) alone, got shape \(6, 3, 4, 16, 16\)"):
+        automix.AugMix(num_classes=5)(torch.zeros(6, 3, 4, 16, 16), torch.zeros(6, dtype=torch.int64))
 
 
 def test_transform_of_mixup_or_cutmix() -> None:

@@ -77,6 +77,29 @@ def test_mix_share_is_checked() -> None:
         automix.AutoMixSettings.from_preset("fast", mix_share=0.5)
 
 
+@pytest.mark.parametrize("method", ["mixup", "cutmix", "regmixup", "gridmix", "recursivemix", "manifoldmix"])
+def test_a_step_mixes_with_probability_prob(method: str) -> None:
+    """Steps that do not mix have the loss of plain training; which ones, depends on seed and step alone."""
+    x, y = batch(size=6, num_classes=5)
+    task = automix.create_task(method, HandWritten(5, norm=group_norm), prob=0.5, seed=3)
+    decisions = []
+    for step in range(40):
+        task.step = step
+        out = task(x, y)
+        decisions.append("loss_mixed" in out.metrics)
+        assert decisions[-1] == task.mixes_now()
+        if not decisions[-1]:
+            torch.testing.assert_close(out.metrics["loss_clean"], F.cross_entropy(task.student(x), y))
+    assert 10 < sum(decisions) < 30
+    again = automix.create_task(method, task.student, prob=0.5, seed=3)
+    again.step = 17
+    assert [again.mixes_now() for _ in range(3)] == [decisions[17]] * 3
+    assert task.mixed_share == 0.5
+    assert automix.create_task(method, task.student, prob=0.0).mixed_share == 0
+    with pytest.raises(AutomixError, match=r"^prob must be in \[0, 1\], got -1"):
+        automix.create_task(method, task.student, prob=-1)
+
+
 def test_automix_finetune_mixes_half_of_the_batch() -> None:
     x, y = batch(size=8, num_classes=5)
     model = HandWritten(5, norm=group_norm)

@@ -163,7 +163,7 @@ def test_at_the_input_it_is_cutmix() -> None:
     ours = create_task(HandWritten(norm=group_norm), layers=(0,), prob=1.0, kind="hard")
     theirs = automix.create_task("cutmix", ours.student)
     generator = step_generator(0, 0)
-    torch.rand((2,), generator=generator)  # whether, and where
+    torch.rand((), generator=generator)  # where
     assert torch.equal(ours(x, y).loss, theirs.training_step(x, y, generator).loss)
     assert torch.equal(ours.mix(x, lam=0.3).x, theirs.mix(x, lam=0.3).x)
 
@@ -172,7 +172,7 @@ def test_loss_by_hand() -> None:
     x, y = batch()
     task = create_task(HandWritten(norm=group_norm), layers=("stem",), prob=1.0, block=3)
     generator = step_generator(0, 0)
-    torch.rand((2,), generator=generator)
+    torch.rand((), generator=generator)  # where
     model = task.student
     mixed = patchup(model.stem(x), y, block=3, generator=generator)  # type: ignore[operator]
     logits = model.head(model.body(mixed.x).mean(dim=(2, 3)))  # type: ignore[operator]

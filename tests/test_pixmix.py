@@ -17,7 +17,7 @@ from automix.core.draws import step_generator
 from automix.data import draw_shapes
 from automix.methods._shared import fractals as fractals_file
 from automix.methods._shared import pictures as pictures_file
-from automix.methods._shared.fractals import fractals
+from automix.methods._shared.fractals import draw_fractals, fractals
 from automix.methods._shared.pictures import folder_pictures
 from automix.methods._shared.pixels import NOTHING, TRANSLATE_X, Operations, augment
 from automix.methods.pixmix import PixMixDraws, _draw, add, multiply, pixmix
@@ -206,7 +206,7 @@ def test_fractals_are_pictures_and_always_the_same() -> None:
     assert pictures.amin() >= 0
     assert pictures.amax() <= 1
     assert fractals(27, 36, 3, *place) is pictures
-    fractals.cache_clear()
+    draw_fractals.cache_clear()
     state = torch.get_rng_state()
     assert torch.equal(fractals(27, 36, 3, *place), pictures)
     assert torch.equal(torch.get_rng_state(), state)

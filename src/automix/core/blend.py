@@ -28,7 +28,8 @@ def at_least_float32(x: Tensor) -> Tensor:
 def blend(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
     """Compute ``mask * x + (1 - mask) * x[index]``.
 
-    Exact where the mask is 0 or 1, and differentiable in the mask.
+    Exact where the mask is 0 or 1, and differentiable in the mask. Images of bool or integers take each pixel from the
+    image that has the larger share of it, the first one at 0.5.
 
     Args:
         x: Images, ``(N, C, H, W)``.
@@ -38,6 +39,8 @@ def blend(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
     Returns:
         The blended images, ``(N, C, H, W)``.
     """
+    if not x.is_floating_point():
+        return torch.where(mask >= 0.5, x, x[index])
     return torch.lerp(x[index], x, mask.to(x.dtype))
 
 
@@ -80,9 +83,7 @@ def blend_maps(maps: Tensor, index: Tensor, mask: Tensor, mode: Resize = "neares
     check_shape("maps", maps, (len(mask), "h", "w"), (len(mask), "channels", "h", "w"))
     mask = resize_mask(mask, (maps.shape[-2], maps.shape[-1]), mode)
     mask = mask.squeeze(1) if maps.ndim == 3 else mask
-    if maps.is_floating_point():
-        return blend(maps, index, mask)
-    return torch.where(mask >= 0.5, maps, maps[index])
+    return blend(maps, index, mask)
 
 
 def as_map(lam: Tensor) -> Tensor:

@@ -2,14 +2,19 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from automix.core.errors import AutomixError
 from automix.core.tensor_checks import as_lam, check_index
-from automix.core.validation import check_alpha, check_range
+from automix.core.validation import check_alpha, check_choice, check_range
 
+Pairing = Literal["random", "other-class"]
+"""Which images may be partners: any two, or two of different classes."""
+
+_SWAPS = 8  # rounds of swaps, after which partners hardly depend on where they started
 _CPU = torch.device("cpu")
 
 
@@ -94,6 +99,21 @@ def mix_with_probability(lam: Tensor, prob: float, generator: torch.Generator | 
     return torch.where(draw_uniform(lam, tuple(lam.shape), generator) < prob, lam, 1.0)
 
 
+def draw_decision(prob: float, generator: torch.Generator | None = None) -> bool:
+    """Draw whether something is done to a batch, on the CPU.
+
+    Nothing is drawn if `prob` is 1.
+
+    Args:
+        prob: Probability that it is done, in [0, 1].
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        Whether it is done.
+    """
+    return prob == 1 or bool(draw_uniform(torch.empty(0), (), generator) < prob)
+
+
 def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: torch.Generator | None = None) -> Tensor:
     """Draw weights ``~ Dirichlet(alpha, ..., alpha)``.
 
@@ -112,21 +132,73 @@ def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: t
     return _beside(x, torch._sample_dirichlet(concentration, generator))
 
 
-def draw_index(x: Tensor, *, index: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+def draw_index(
+    x: Tensor,
+    *,
+    index: Tensor | None = None,
+    y: Tensor | None = None,
+    pairing: Pairing = "random",
+    generator: torch.Generator | None = None,
+) -> Tensor:
     """Draw a random permutation of the batch, or check the given one.
 
     Args:
         x: Images; the draw is returned on their device.
         index: Use this instead of drawing.
+        y: Labels of the images, for ``pairing="other-class"``.
+        pairing: "random" draws any partners, "other-class" those of `draw_other_class`.
         generator: Source of randomness; torch's default generator if not given.
 
     Returns:
         Partners, ``(N,)``.
     """
-    if index is None:
-        return _beside(x, torch.randperm(len(x), generator=generator, device=_device(generator)))
-    check_index(index, len(x))
-    return index.to(x.device)
+    if pairing != "random":
+        check_choice("pairing", pairing, get_args(Pairing))
+    if index is not None:
+        check_index(index, len(x))
+        return index.to(x.device)
+    if pairing == "other-class" and y is not None:
+        return draw_other_class(y, generator=generator)
+    return _beside(x, torch.randperm(len(x), generator=generator, device=_device(generator)))
+
+
+def draw_other_class(y: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    """Draw partners of another class, as far as the batch permits.
+
+    No image has a partner of its own class where no class has more than half of the batch. A larger class keeps as few
+    pairs to itself as possible.
+
+    Args:
+        y: Class indices ``(N,)``, or soft rows ``(N, num_classes)``, of which the largest entry is the class.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        A permutation of ``range(N)``, each as likely up to small deviations.
+    """
+    if y.ndim == 2 and not y.is_floating_point():
+        raise AutomixError("pairing must be 'random' for multi-label rows, which have no single class")
+    labels = y.long() if y.ndim == 1 else y.argmax(dim=1)
+    uniform = draw_uniform(y, (1 + 2 * _SWAPS, len(y)), generator)
+    shuffled, *rounds = uniform[: 1 + _SWAPS].argsort(dim=1)
+    order = shuffled[labels[shuffled].argsort()]
+    sorted_labels = labels[order]
+    ends, starts = (torch.searchsorted(sorted_labels, sorted_labels, right=right) for right in (True, False))
+    # In this order classes are side by side. A step as long as the largest class leads out of every class, and back
+    # into the largest one only where that has more than half of the batch.
+    place = torch.arange(len(y), device=y.device)
+    index = torch.empty_like(order)
+    index[order] = order[(place + (ends - starts).max()) % len(y)]
+    # All images of a class have neighboring partners by now. Swaps of partners, each made in every other case and only
+    # if no more images have partners of their own class, make every such permutation as likely.
+    half = len(y) // 2
+    for drawn, coins in zip(rounds, uniform[1 + _SWAPS :, :half], strict=True):
+        a, b = drawn[:half], drawn[half : 2 * half]
+        of_a, of_b = index[a], index[b]
+        before = (labels[a] == labels[of_a]).int() + (labels[b] == labels[of_b])
+        after = (labels[a] == labels[of_b]).int() + (labels[b] == labels[of_a])
+        swap = (coins < 0.5) & (after <= before)
+        index[a], index[b] = torch.where(swap, of_b, of_a), torch.where(swap, of_a, of_b)
+    return index
 
 
 def draw_cycle(x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from automix.core.blend import at_least_float32
 from automix.core.errors import AutomixError
@@ -109,7 +110,7 @@ def _visible(shown: Tensor, objects: Tensor, rule: ObjectsRule) -> Tensor:
 def object_masks(objects: Tensor, x: Tensor) -> Tensor:
     """Check where the objects are and return it as masks.
 
-    Values are checked on the CPU only: on another device it would force a synchronization each step.
+    Values are checked on the CPU only, see `check_classes`.
 
     Args:
         objects: Masks ``(N, 1, H, W)`` or ``(N, H, W)``, bool or numbers in [0, 1], or boxes ``(N, 4)`` as for
@@ -125,7 +126,7 @@ def object_masks(objects: Tensor, x: Tensor) -> Tensor:
     if objects.ndim == 2:
         return boxes_to_masks(objects, size)
     masks = at_least_float32(objects).reshape(count, 1, *size)
-    if masks.device.type == "cpu":
+    if masks.device.type == "cpu" and not is_compiling():
         for value in torch.aminmax(masks):
             if not 0 <= value <= 1:
                 raise AutomixError(f"objects must be masks with values in [0, 1], got {value.item():g}")

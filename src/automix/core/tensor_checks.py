@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from automix.core.errors import AutomixError
 
@@ -26,17 +27,17 @@ def check_shape(name: str, tensor: Tensor, *accepted: Sequence[int | str]) -> No
     raise AutomixError(f"{name} must have shape {shapes}, got {shape}")
 
 
-def check_batch(x: Tensor, y: Tensor) -> None:
+def check_batch(x: Tensor, y: Tensor, *, uint8: bool = False) -> None:
     """Raise an error unless `x` is a batch of images and `y` its labels.
 
     Args:
         x: Images, ``(N, C, H, W)`` of a floating type, N >= 1.
         y: Class indices ``(N,)`` of an integer type, or rows ``(N, num_classes)``, on the device of `x`.
+        uint8: Accept images of uint8, too: for methods that copy pixels and never blend them.
     """
-    if x.ndim != 4 or not x.is_floating_point() or len(x) == 0:
-        raise AutomixError(
-            f"x must be images (N, C, H, W) of a floating type, got shape {tuple(x.shape)} and dtype {x.dtype}"
-        )
+    if x.ndim != 4 or not (x.is_floating_point() or (uint8 and x.dtype == torch.uint8)) or len(x) == 0:
+        types = "a floating type or uint8" if uint8 else "a floating type"
+        raise AutomixError(f"x must be images (N, C, H, W) of {types}, got shape {tuple(x.shape)} and dtype {x.dtype}")
     if len(y.shape) not in (1, 2) or len(y) != len(x):
         raise AutomixError(
             f"y must be class indices ({len(x)},) or rows ({len(x)}, num_classes), got shape {tuple(y.shape)}"
@@ -45,7 +46,12 @@ def check_batch(x: Tensor, y: Tensor) -> None:
         raise AutomixError(f"y must be class indices of an integer type, got dtype {y.dtype}")
     if y.device != x.device:
         raise AutomixError(f"y must be on the device of x, {x.device}, got {y.device}")
-    if y.device.type == "cpu":  # elsewhere it would cost a synchronization
+    if y.ndim == 2 and y.shape[1] == 1 and y.is_floating_point():
+        raise AutomixError(
+            f"rows of y must have 2 columns or more, got shape {tuple(y.shape)}: numbers to predict (regression) are "
+            "not supported, and one class alone has a loss of 0"
+        )
+    if y.device.type == "cpu" and not is_compiling():  # elsewhere it would cost a synchronization
         check_soft_rows(y)
 
 
@@ -68,7 +74,8 @@ def check_soft_rows(y: Tensor) -> None:
 def check_classes(y: Tensor, num_classes: int) -> None:
     """Raise an error unless labels fit the number of classes.
 
-    Values of class indices are checked on the CPU only: on another device it would force a synchronization each step.
+    Values of class indices are checked on the CPU only: on another device it would force a synchronization each step,
+    and while `torch.compile` traces a function there are no values.
 
     Args:
         y: Class indices ``(N,)`` or rows ``(N, num_classes)``.
@@ -77,7 +84,7 @@ def check_classes(y: Tensor, num_classes: int) -> None:
     if y.ndim == 2:
         if y.shape[1] != num_classes:
             raise AutomixError(f"label rows must have num_classes={num_classes} columns, got {y.shape[1]}")
-    elif y.device.type == "cpu" and len(y):
+    elif y.device.type == "cpu" and len(y) and not is_compiling():
         low, high = map(int, torch.aminmax(y))
         if low < 0 or high >= num_classes:
             raise AutomixError(
@@ -99,7 +106,7 @@ def check_index(index: Tensor, batch_size: int) -> None:
         raise AutomixError(
             f"index must have shape ({batch_size},) and dtype int64, got {tuple(index.shape)} and {index.dtype}"
         )
-    if index.device.type == "cpu":
+    if index.device.type == "cpu" and not is_compiling():
         for value in (int(index.min()), int(index.max())):
             if not 0 <= value < batch_size:
                 raise AutomixError(f"index must be in [0, {batch_size - 1}], got {value}")
@@ -120,7 +127,7 @@ def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:
     given = torch.as_tensor(lam)
     if given.ndim > 1 or (given.ndim == 1 and len(given) != batch_size):
         raise AutomixError(f"lam must have shape () or ({batch_size},), got {tuple(given.shape)}")
-    if given.device.type == "cpu":
+    if given.device.type == "cpu" and not is_compiling():
         for value in (given.min().item(), given.max().item()):
             if not 0 <= value <= 1:
                 raise AutomixError(f"lam must be in [0, 1], got {value:g}")

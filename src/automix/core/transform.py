@@ -1,14 +1,17 @@
 """Mixing as a transform that is called like timm's and torchvision's: ``x, soft = mix(x, y)``."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from automix.core.draws import draw_decision
+from automix.core.errors import AutomixError
 from automix.core.objects import check_takes_objects
 from automix.core.target import Mixed
-from automix.core.validation import check_alpha, check_options, check_smoothing, check_whole
+from automix.core.tensor_checks import check_batch
+from automix.core.validation import check_alpha, check_options, check_range, check_smoothing, check_whole
 
 
 class MixTransform(nn.Module):
@@ -21,12 +24,16 @@ class MixTransform(nn.Module):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        prob: Probability that a batch is mixed at all, in [0, 1]; drawn once for each batch.
         generator: Source of randomness; torch's default generator if not given.
         **options: Further options of the function.
     """
 
     function: Callable[..., Mixed]
     """The method's function; set by each subclass."""
+
+    takes_video: ClassVar[bool] = True
+    """Whether videos can be mixed, their frames as further channels; not by methods that know what a channel is."""
 
     def __init__(
         self,
@@ -35,12 +42,14 @@ class MixTransform(nn.Module):
         num_classes: int | None = None,
         label_smoothing: float = 0.0,
         per_sample: bool = False,
+        prob: float = 1.0,
         generator: torch.Generator | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
         check_smoothing(label_smoothing)
         check_whole("num_classes", num_classes, 1)
+        check_range("prob", prob, 0, 1)
         if alpha is not None:
             check_alpha(alpha)
             options["alpha"] = alpha
@@ -50,13 +59,14 @@ class MixTransform(nn.Module):
         self.options = options
         self.num_classes = num_classes
         self.label_smoothing = label_smoothing
+        self.prob = prob
         self.generator = generator
 
     def forward(self, x: Tensor, y: Tensor, objects: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Mix a batch.
 
         Args:
-            x: Images, ``(N, C, H, W)``.
+            x: Images, ``(N, C, H, W)``, or videos, ``(N, C, T, H, W)``, whose frames are all mixed by one mask.
             y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
             objects: Where the object of each image is, masks or boxes, for labels by visible object; see
                 `label_by_objects`.
@@ -64,7 +74,16 @@ class MixTransform(nn.Module):
         Returns:
             The mixed images and their soft labels, ``(N, num_classes)``.
         """
-        mixed = self.mix(x, y, {} if objects is None else {"objects": objects})
+        if x.ndim == 5:
+            if not self.takes_video:
+                raise AutomixError(f"{type(self).__name__} takes images (N, C, H, W) alone, got shape {tuple(x.shape)}")
+            mixed_frames, rows = self(x.flatten(1, 2), y, objects)
+            return mixed_frames.unflatten(1, x.shape[1:3]), rows
+        if draw_decision(self.prob, self.generator):
+            mixed = self.mix(x, y, {} if objects is None else {"objects": objects})
+        else:
+            check_batch(x, y, uint8=True)
+            mixed = Mixed.clean(x, y)
         return mixed.x, mixed.target.soft(self.num_classes, self.label_smoothing)
 
     def mix(self, x: Tensor, y: Tensor, keywords: dict[str, Any]) -> Mixed:
@@ -86,4 +105,5 @@ class MixTransform(nn.Module):
     def extra_repr(self) -> str:
         """List the options, for ``repr``."""
         options = [f"{name}={value}" for name, value in self.options.items() if not isinstance(value, nn.Module)]
+        options += [f"prob={self.prob}"] if self.prob < 1 else []
         return ", ".join([*options, f"num_classes={self.num_classes}", f"label_smoothing={self.label_smoothing}"])

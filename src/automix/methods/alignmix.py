@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32, full_mask
-from automix.core.draws import draw_index, draw_lam, draw_one
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_one, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.validation import check_choice, check_range, check_whole
@@ -42,6 +42,7 @@ def alignmix(
     prefix: int = 0,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
@@ -59,6 +60,7 @@ def alignmix(
         prefix: Number of tokens at the beginning that have no place in the image; they are mixed as they are.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         per_sample: Draw `lam` for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
 
@@ -70,18 +72,22 @@ def alignmix(
         raise AutomixError(f"x must be maps (N, C, h, w) or tokens (N, L, C), got shape {tuple(x.shape)}")
     _check_options(eps, iterations)
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
-    index = draw_index(x, index=index, generator=generator)
-    moved = draw_one(("first", "second"), generator) if moved is None else moved
-    check_choice("moved", moved, ("first", "second"))
-
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     points = x.flatten(2).transpose(1, 2) if x.ndim == 4 else x[:, prefix:]  # (N, L, C)
-    first, second = points, points[index]
-    if moved == "first":
-        first = aligned(first, second, eps, iterations)
+    first, second, share = points, points[index], lam.reshape(-1, 1, 1).to(x.dtype)
+    if moved is None and torch.compiler.is_compiling():  # a graph has no branches: the two change places
+        swapped = draw_uniform(x, (), generator) < 0.5
+        kept, other = torch.where(swapped, second, first), torch.where(swapped, first, second)
+        interpolated = torch.lerp(aligned(other, kept, eps, iterations), kept, torch.where(swapped, 1 - share, share))
     else:
-        second = aligned(second, first, eps, iterations)
-    share = lam.reshape(-1, 1, 1).to(x.dtype)
-    mixed = torch.where(share == 1, points, torch.lerp(second, first, share))
+        moved = draw_one(("first", "second"), generator) if moved is None else moved
+        check_choice("moved", moved, ("first", "second"))
+        if moved == "first":
+            first = aligned(first, second, eps, iterations)
+        else:
+            second = aligned(second, first, eps, iterations)
+        interpolated = torch.lerp(second, first, share)
+    mixed = torch.where(share == 1, points, interpolated)
     if x.ndim == 3:
         mixed = torch.cat([torch.lerp(x[index, :prefix], x[:, :prefix], share), mixed], dim=1)
         return Mixed(mixed, MixedTarget(y, y[index], lam), share.expand(len(x), 1, 1))
@@ -169,7 +175,8 @@ def create_task(model: nn.Module, *, layer: int | str | None = None, **options: 
             "that gives maps (N, C, h, w) or tokens (N, L, C)"
         )
     _check_options(**{name: options[name] for name in ("eps", "iterations") if name in options})
-    at_input = partial(mixup, alpha=options.get("alpha", 2.0), per_sample=options.get("per_sample", False))
+    shared = {name: options[name] for name in ("per_sample", "pairing") if name in options}
+    at_input = partial(mixup, alpha=options.get("alpha", 2.0), **shared)
     options = {"prefix": getattr(model, "num_prefix_tokens", 0), **options}
     return AlignMixTask(model, alignmix, at_input, (0, layer), **options)
 

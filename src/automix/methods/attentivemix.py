@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32, blend
-from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.normalization import denormalize, normalize
 from automix.core.objects import ObjectsRule, label_by_objects
@@ -53,6 +53,7 @@ def attentivemix(
     plus: bool = False,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     per_sample: bool = False,
     objects: Tensor | None = None,
     objects_rule: ObjectsRule = "absolute",
@@ -62,7 +63,7 @@ def attentivemix(
     """Paste the cells of each image that attract most attention onto its partner (Walawalkar et al., 2020).
 
     Args:
-        x: Images, ``(N, C, H, W)``.
+        x: Images, ``(N, C, H, W)``, of a floating type or uint8; pixels are copied, never blended.
         y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
         alpha: With ``plus=True``, ``lam ~ Beta(alpha, 8)``.
         attention: Attention that each place of an image attracts, ``(N, h, w)``.
@@ -70,6 +71,7 @@ def attentivemix(
         plus: Draw the number of cells: ``floor(49 * lam)``.
         lam: Keep ``round(49 * lam)`` cells; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         per_sample: With ``plus=True``, draw the number of cells for every sample instead of once for the batch.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
             the visible objects; see `label_by_objects`.
@@ -80,12 +82,12 @@ def attentivemix(
     Returns:
         The mixed images, their target and the mask that was applied.
     """
-    check_batch(x, y)
+    check_batch(x, y, uint8=True)
     check_alpha(alpha)
     _check_cells(k)
     check_shape("attention", attention, (len(x), "h", "w"))
     cells = _count_cells(x, alpha, k, plus, lam, per_sample, generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     chosen = strongest_cells(attention.to(x.device), cells).to(at_least_float32(x).dtype)
     mask = F.interpolate(chosen.unsqueeze(1), size=x.shape[-2:], mode="nearest")
     mixed = Mixed(blend(x, index, mask), MixedTarget(y, y[index], mask.mean(dim=(1, 2, 3))), mask, index)
@@ -278,11 +280,12 @@ class AttentiveMix(MixTransform):
     Args:
         helper: A trained classifier; it is copied and frozen.
         layer: Stage, or name of the submodule, whose feature map is the attention; the last stage if not given.
-        **options: `alpha`, `k`, `plus`, `objects_rule` and `objects_weight` of `attentivemix`, and `num_classes`,
-            `label_smoothing`, `per_sample` and `generator`, as of every `MixTransform`.
+        **options: `alpha`, `k`, `plus`, `pairing`, `objects_rule` and `objects_weight` of `attentivemix`, and
+            `num_classes`, `label_smoothing`, `per_sample`, `prob` and `generator`, as of every `MixTransform`.
     """
 
     function = attentivemix
+    takes_video = False
 
     def __init__(self, *, helper: nn.Module, layer: int | str | None = None, **options: Any) -> None:
         super().__init__(**options)

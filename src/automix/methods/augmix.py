@@ -183,6 +183,7 @@ class AugMix(MixTransform):
         alpha: ``lam ~ Beta(alpha, alpha)`` and chain weights ``~ Dirichlet(alpha)``, for each image; 1 if not given.
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
+        prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
         width: Number of chains of operations, >= 1.
         depth: Operations in each chain, >= 1; drawn from 1 to 3 if not given.
@@ -195,3 +196,4 @@ class AugMix(MixTransform):
     """
 
     function = augmix
+    takes_video = False

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend, full_mask
-from automix.core.draws import draw_index, draw_lam, draw_uniform, mix_with_probability
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_uniform, mix_with_probability
 from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
@@ -30,6 +30,7 @@ def cutmix(
     even_sides: bool = False,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     center: Tensor | None = None,
     per_sample: bool = False,
     objects: Tensor | None = None,
@@ -42,7 +43,7 @@ def cutmix(
     The label follows the area that was really pasted, after clipping at the border.
 
     Args:
-        x: Images, ``(N, C, H, W)``.
+        x: Images, ``(N, C, H, W)``, of a floating type or uint8; pixels are copied, never blended.
         y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
         alpha: ``lam ~ Beta(alpha, alpha)`` before clipping.
         prob: Probability that a batch is mixed at all, in [0, 1]; its authors have 0.5 on CIFAR and 1 on ImageNet. A
@@ -50,6 +51,7 @@ def cutmix(
         even_sides: Make the box's sides even, as its authors' code does; a box is then up to a pixel smaller.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         center: Pixel (row, column) of the box's center, ``(2,)``, or ``(N, 2)`` for one per sample; drawn if not given.
         per_sample: Draw `lam` and the box for every sample instead of once for the batch.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
@@ -61,12 +63,12 @@ def cutmix(
     Returns:
         The mixed images, their target and the mask that was applied.
     """
-    check_batch(x, y)
+    check_batch(x, y, uint8=True)
     height, width = x.shape[-2:]
     given = lam is not None
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     lam = lam if given else mix_with_probability(lam, prob, generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     if center is None:
         uniform = draw_uniform(x, (*lam.shape, 2), generator)
         center = (uniform * uniform.new_tensor([height, width])).long()
@@ -114,8 +116,9 @@ class CutMix(MixTransform):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
-        generator: Source of randomness; torch's default generator if not given.
         prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
+        generator: Source of randomness; torch's default generator if not given.
+        pairing: "random", or "other-class" for partners of another class, as far as the batch permits.
         even_sides: Make the box's sides even, as its authors' code does; False if not given.
         center: Pixel (row, column) of the box's center, ``(2,)`` or ``(N, 2)``; drawn if not given.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.

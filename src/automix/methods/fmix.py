@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend
-from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_uniform
 from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
@@ -36,6 +36,7 @@ def fmix(
     decay: float = 3.0,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     noise: Tensor | None = None,
     per_sample: bool = False,
     objects: Tensor | None = None,
@@ -46,12 +47,13 @@ def fmix(
     """Combine each image with its partner by a mask of smooth random shapes (Harris et al., 2020).
 
     Args:
-        x: Images, ``(N, C, H, W)``.
+        x: Images, ``(N, C, H, W)``, of a floating type or uint8; pixels are copied, never blended.
         y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
         alpha: ``lam ~ Beta(alpha, alpha)``.
         decay: Exponent of the frequency, >= 0; a larger one gives larger shapes.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         noise: Height maps ``(N, H, W)`` to cut at their lam quantile; drawn if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
@@ -63,13 +65,13 @@ def fmix(
     Returns:
         The mixed images, their target and the mask that was applied.
     """
-    check_batch(x, y)
+    check_batch(x, y, uint8=True)
     size = len(x), *x.shape[-2:]
     check_range("decay", decay, 0, bounds="[)")
     if noise is not None:
         check_shape("noise", noise, size)
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     noise = fourier_noise(x, decay, generator) if noise is None else noise.to(x.device)
     pixels = size[1] * size[2]
     count = (lam * pixels).round()
@@ -131,7 +133,9 @@ class FMix(MixTransform):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
+        pairing: "random", or "other-class" for partners of another class, as far as the batch permits.
         decay: Exponent of the frequency, >= 0; a larger one gives larger shapes. 3 if not given.
         noise: Height maps ``(N, H, W)``; drawn if not given.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.

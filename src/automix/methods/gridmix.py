@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32, blend, full_mask
-from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
@@ -45,6 +45,7 @@ def gridmix(
     form: str = "cells",
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     order: Tensor | None = None,
     per_sample: bool = False,
     objects: Tensor | None = None,
@@ -55,13 +56,14 @@ def gridmix(
     """Fill each cell of a grid from an image or its partner (Baek et al., 2021).
 
     Args:
-        x: Images, ``(N, C, H, W)``.
+        x: Images, ``(N, C, H, W)``, of a floating type or uint8; pixels are copied, never blended.
         y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
         alpha: ``lam ~ Beta(alpha, alpha)``.
         grid: Cells per side, >= 1; 4, or 20 holes per side if not given.
         form: "cells" shows each cell from one of the images, "holes" shows the partner in regular holes of a crop.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         order: Numbers ``(N, grid, grid)``: each image keeps the cells with the smallest ones. Drawn if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch; of holes also the crop.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
@@ -73,7 +75,7 @@ def gridmix(
     Returns:
         The mixed images, their target and the mask that was applied.
     """
-    check_batch(x, y)
+    check_batch(x, y, uint8=True)
     check_choice("form", form, ("cells", "holes"))
     grid = (CELLS if form == "cells" else HOLES) if grid is None else grid
     check_whole("grid", grid, 1)
@@ -82,7 +84,7 @@ def gridmix(
     if order is not None:
         check_shape("order", order, (len(x), grid, grid))
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     size = (x.shape[-2], x.shape[-1])
     if form == "holes":
         shown = ~hole_mask(lam, draw_uniform(x, (*lam.shape, 4), generator), grid, size)
@@ -218,7 +220,7 @@ class GridMixTask(MixTask):
             layer = self.student.get_submodule(self.layer)
             handle = layer.register_forward_hook(lambda module, inputs, output: maps.append(output))
             try:
-                answers.append(self.run_student(mixed.x))
+                answers.append(self.run_student(mixed.x, hooked=True))
             finally:
                 handle.remove()
             patches = self.patch_weight * self.patch_loss(maps[0], mixed)
@@ -267,7 +269,9 @@ class GridMix(MixTransform):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
+        pairing: "random", or "other-class" for partners of another class, as far as the batch permits.
         grid: Cells per side, >= 1; 4, or 20 holes per side if not given.
         form: "cells" or "holes"; "cells" if not given.
         order: Numbers ``(N, grid, grid)`` that rank the cells; drawn if not given.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from automix.core.blend import blend, full_mask
-from automix.core.draws import draw_index, draw_lam
+from automix.core.draws import Pairing, draw_index, draw_lam
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch
@@ -32,6 +32,7 @@ def manifoldmix(
     *,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
@@ -44,6 +45,7 @@ def manifoldmix(
         alpha: ``lam ~ Beta(alpha, alpha)``.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         per_sample: Draw `lam` for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
 
@@ -52,7 +54,7 @@ def manifoldmix(
     """
     check_hidden(x, y)
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     mask = lam.reshape(-1, *[1] * (x.ndim - 1))
     shown = full_mask(mask, x) if x.ndim == 4 else mask.expand(len(x), *mask.shape[1:])
     return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), shown, index)
@@ -89,5 +91,7 @@ def create_task(model: nn.Module, *, layers: Sequence[int | str] | None = None, 
     """
     if layers is None:
         layers = (0, *existing_stages(model, (1, 2)))
-    at_input = partial(manifoldmix, **{name: options[name] for name in ("alpha", "per_sample") if name in options})
+    at_input = partial(
+        manifoldmix, **{name: options[name] for name in ("alpha", "per_sample", "pairing") if name in options}
+    )
     return HiddenTask(model, manifoldmix, at_input, layers, **options)

@@ -4,14 +4,16 @@ The practice of DeiT (Touvron et al., 2021; alphas 0.8 and 1.0) and of "ResNet s
 alphas 0.1 and 1.0), and the rows "DeiT" and "RSB" of the AutoMix paper. For long schedules with strong augmentation.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from automix.core.draws import draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_uniform
 from automix.core.objects import ObjectsRule
 from automix.core.target import Mixed
+from automix.core.tensor_checks import check_batch
 from automix.core.transform import MixTransform
 from automix.core.validation import check_alpha, check_range
 from automix.methods.cutmix import cutmix
@@ -29,6 +31,7 @@ def mixup_or_cutmix(
     switch: float = 0.5,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     per_sample: bool = False,
     objects: Tensor | None = None,
     objects_rule: ObjectsRule = "absolute",
@@ -47,6 +50,7 @@ def mixup_or_cutmix(
         switch: Probability of CutMix, in [0, 1].
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         per_sample: Draw `lam` for every sample instead of once for the batch.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
             the visible objects; see `label_by_objects`.
@@ -57,22 +61,28 @@ def mixup_or_cutmix(
     Returns:
         The mixed images, their target and the mask that was applied.
     """
+    check_batch(x, y)  # of Mixup, whichever is drawn: uint8 is CutMix's alone
     _check_options(mixup_alpha, cutmix_alpha, switch)
     # On the CPU wherever x is: a branch on a number of another device would force a synchronization.
     coin = draw_uniform(torch.empty(0), (), generator)
+    options: dict[str, Any] = {"lam": lam, "per_sample": per_sample, "objects": objects, "objects_rule": objects_rule}
+    options |= {"objects_weight": objects_weight, "generator": generator}
+    if torch.compiler.is_compiling():  # a graph has no branches: mix by both, and take one
+        index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
+        first, second = (
+            cutmix(x, y, cutmix_alpha, index=index, **options),
+            mixup(x, y, mixup_alpha, index=index, **options),
+        )
+        return _choose(coin.to(x.device) < switch, first, second)
     mix, alpha = (cutmix, cutmix_alpha) if coin < switch else (mixup, mixup_alpha)
-    return mix(
-        x,
-        y,
-        alpha,
-        lam=lam,
-        index=index,
-        per_sample=per_sample,
-        objects=objects,
-        objects_rule=objects_rule,
-        objects_weight=objects_weight,
-        generator=generator,
-    )
+    return mix(x, y, alpha, index=index, pairing=pairing, **options)
+
+
+def _choose(chosen: Tensor, first: Mixed, second: Mixed) -> Mixed:
+    """The first of two mixed batches with the same partners if `chosen`, else the second."""
+    target = replace(first.target, lam=torch.where(chosen, first.target.lam, second.target.lam))
+    pixels, mask = (torch.where(chosen, a, b) for a, b in ((first.x, second.x), (first.mask, second.mask)))
+    return Mixed(pixels, target, mask, first.index)
 
 
 def _check_options(mixup_alpha: float, cutmix_alpha: float, switch: float) -> None:
@@ -91,8 +101,8 @@ class MixupOrCutMix(MixTransform):
         mixup_alpha: ``lam ~ Beta(alpha, alpha)`` of Mixup.
         cutmix_alpha: ``lam ~ Beta(alpha, alpha)`` of CutMix.
         switch: Probability of CutMix, in [0, 1].
-        **options: `objects_rule` and `objects_weight` of `mixup_or_cutmix`, and `num_classes`, `label_smoothing`,
-            `per_sample` and `generator`, as of every `MixTransform`.
+        **options: `pairing`, `objects_rule` and `objects_weight` of `mixup_or_cutmix`, and `num_classes`,
+            `label_smoothing`, `per_sample`, `prob` and `generator`, as of every `MixTransform`.
     """
 
     function = mixup_or_cutmix

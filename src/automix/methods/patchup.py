@@ -24,16 +24,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.blend import as_map, at_least_float32, blend
-from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.validation import check_choice, check_range, check_whole
 from automix.methods.cutmix import cutmix
-from automix.methods.vanilla import vanilla
 from automix.networks.feature_tap import existing_stages, stem_modules
 from automix.tasks.hidden_task import HiddenTask
-from automix.tasks.task import StepOutput
 
 __all__ = ["create_task", "patchup"]
 
@@ -50,6 +48,7 @@ def patchup(
     gamma: float | None = None,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     noise: Tensor | None = None,
     per_sample: bool = False,
     generator: torch.Generator | None = None,
@@ -67,6 +66,7 @@ def patchup(
         lam: Share of the first map inside the blocks (soft), or outside of them (hard: gamma is ``1 - lam``); a number
             or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         noise: Uniform numbers in [0, 1): a position starts a block where its number is small enough. ``(C, h, w)``, or
             ``(N, C, h, w)`` for blocks of each sample's own; drawn if not given.
         per_sample: Draw `lam` and the blocks for every sample instead of once for the batch.
@@ -80,7 +80,7 @@ def patchup(
     _check_options(kind, block, gamma)
     lam_sets_gamma = kind == "hard" and lam is not None
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     if noise is None:
         noise = draw_uniform(x, (*lam.shape, *x.shape[1:]), generator)
     check_shape("noise", noise, x.shape[1:], x.shape)
@@ -147,23 +147,14 @@ def create_task(
         layers = (0, *stem_modules(model), *stages)
     _check_options(**{name: options[name] for name in ("kind", "block", "gamma") if name in options})
     prob = PROB[options.get("kind", "soft")] if prob is None else prob
-    check_range("prob", prob, 0, 1)
-    at_input = partial(cutmix, alpha=1.0, per_sample=options.get("per_sample", False))
+    at_input = partial(
+        cutmix, alpha=1.0, **{name: options[name] for name in ("per_sample", "pairing") if name in options}
+    )
     return PatchUpTask(model, patchup, at_input, layers, prob=prob, **options)
 
 
 class PatchUpTask(HiddenTask):
-    """Mixes a batch with probability `prob`, then at one of the layers."""
-
-    def __init__(self, model: nn.Module, *args: Any, prob: float, **options: Any) -> None:
-        super().__init__(model, *args, **options)
-        self.prob = prob
-
-    def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
-        if draw_uniform(torch.empty(0), (), generator) < self.prob:
-            return super().training_step(x, y, generator)
-        clean = vanilla(x, y)
-        return self.student_step(x, y, lambda: (self.run_student(clean.x), clean.target))
+    """Mixes maps with their channels first or last."""
 
     def accepts(self, z: Tensor) -> str | None:
         return None if z.ndim == 4 else "maps (N, C, h, w)"

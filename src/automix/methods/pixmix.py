@@ -146,6 +146,13 @@ def _mix(pixels: Tensor, pictures: Tensor, draws: PixMixDraws) -> Tensor:
         from_picture = as_map(copy.kind < 0).to(pixels.device)
         other = torch.where(from_picture, picture, augment(pixels, copy))
         for mixing, chosen in ((add, ~draws.multiply[:, number]), (multiply, draws.multiply[:, number])):
+            if torch.compiler.is_compiling():  # shapes of a graph do not depend on values
+                a, b, which = (
+                    as_map(drawn).to(pixels.device)
+                    for drawn in (draws.a[:, number], draws.b[:, number], chosen & takes_part)
+                )
+                mixed = torch.where(which, mixing(mixed, other, a.to(pixels), b.to(pixels)).clamp(0, 1), mixed)
+                continue
             which = (chosen & takes_part).nonzero().squeeze(1)
             a, b = (as_map(share[which, number]).to(pixels) for share in (draws.a, draws.b))
             which = which.to(pixels.device)
@@ -208,11 +215,12 @@ class PixMix(MixTransform):
 
     Args:
         beta: Parameter of the Beta distributions of both weights, > 0; a larger one changes the image less.
-        **options: `k`, `severity`, `pictures`, `mean` and `std` of `pixmix`, and `num_classes`, `label_smoothing` and
-            `generator`, as of every `MixTransform`.
+        **options: `k`, `severity`, `pictures`, `mean` and `std` of `pixmix`, and `num_classes`, `label_smoothing`,
+            `prob` and `generator`, as of every `MixTransform`.
     """
 
     function = pixmix
+    takes_video = False
 
     def __init__(self, *, beta: float = 3.0, **options: Any) -> None:
         super().__init__(beta=beta, **options)

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32, blend
-from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_uniform
 from automix.core.objects import ObjectsRule, check_objects_rule, label_by_objects, object_masks
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch
@@ -60,6 +60,7 @@ def puzzlemix(
     std: Sequence[float] | None = None,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     grid: int | None = None,
     per_sample: bool = False,
     objects: Tensor | None = None,
@@ -88,6 +89,7 @@ def puzzlemix(
         std: Standard deviation that normalized `x`, one number per channel, > 0.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         grid: Blocks per side; drawn if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
@@ -104,7 +106,7 @@ def puzzlemix(
     _check_options(beta, gamma, eta, levels, t_eps)
     size = (x.shape[-2], x.shape[-1])
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     grid = choose_grid(size, grid, generator)
 
     check_objects_rule(objects_rule, objects_weight)
@@ -322,7 +324,12 @@ def _tour(grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
     steps = torch.arange(-FARTHEST, FARTHEST + 1, device=device)
     moves = torch.cartesian_prod(steps, steps)
     distance = moves.square().sum(dim=1)
-    order = distance.argsort(stable=True)[: int((distance <= FARTHEST**2).sum())]
+    near = sum(
+        row**2 + column**2 <= FARTHEST**2
+        for row in range(-FARTHEST, FARTHEST + 1)
+        for column in range(-FARTHEST, FARTHEST + 1)
+    )
+    order = distance.argsort(stable=True)[:near]
     side = torch.arange(grid, device=device)
     to = torch.cartesian_prod(side, side).unsqueeze(1) + moves[order]
     inside = ((to >= 0) & (to < grid)).all(dim=-1)

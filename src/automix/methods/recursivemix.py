@@ -256,6 +256,7 @@ class RecursiveMix(MixTransform):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw the area and the corner for every sample instead of once for the batch.
+        prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
         max_area: Largest share of an image that is covered, in (0, 1].
         corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``; drawn if not given.
@@ -270,6 +271,7 @@ class RecursiveMix(MixTransform):
         num_classes: int | None = None,
         label_smoothing: float = 0.0,
         per_sample: bool = False,
+        prob: float = 1.0,
         generator: torch.Generator | None = None,
         max_area: float = 0.5,
         corner: Tensor | None = None,
@@ -279,6 +281,7 @@ class RecursiveMix(MixTransform):
             num_classes=num_classes,
             label_smoothing=label_smoothing,
             per_sample=per_sample,
+            prob=prob,
             generator=generator,
             max_area=max_area,
             corner=corner,

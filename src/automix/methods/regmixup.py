@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from automix.core.draws import Pairing
 from automix.core.errors import AutomixError
 from automix.core.objects import ObjectsRule
 from automix.core.target import Mixed, MixedTarget
@@ -30,6 +31,7 @@ def regmixup(
     *,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     per_sample: bool = False,
     objects: Tensor | None = None,
     objects_rule: ObjectsRule = "absolute",
@@ -46,6 +48,7 @@ def regmixup(
         alpha: ``lam ~ Beta(alpha, alpha)``.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         per_sample: Draw `lam` for every sample instead of once for the batch.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
             the visible objects; see `label_by_objects`.
@@ -62,6 +65,7 @@ def regmixup(
         alpha,
         lam=lam,
         index=index,
+        pairing=pairing,
         per_sample=per_sample,
         objects=objects,
         objects_rule=objects_rule,
@@ -121,7 +125,9 @@ class RegMixup(MixTransform):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
+        pairing: "random", or "other-class" for partners of another class, as far as the batch permits.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
         objects_weight: Weight of the objects in the label, in [0, 1]; 1 if not given.
     """

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from automix.core.blend import at_least_float32, full_mask
-from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.objects import ObjectsRule, check_objects_rule, label_by_objects, object_masks
 from automix.core.target import Mixed, MixedTarget
@@ -39,6 +39,7 @@ def resizemix(
     scope: tuple[float, float] = (0.1, 0.8),
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     corner: Tensor | None = None,
     per_sample: bool = False,
     objects: Tensor | None = None,
@@ -57,6 +58,7 @@ def resizemix(
         scope: Smallest and largest `tau` that is drawn, in [0, 1]. A given `lam` is not bound to it.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``, moved inside where
             the image would stick out; drawn if not given.
         per_sample: Draw `tau` and the corner for every sample instead of once for the batch.
@@ -73,7 +75,7 @@ def resizemix(
     _check_options(alpha, scope)
     check_objects_rule(objects_rule, objects_weight)
     tau = _draw_tau(x, alpha, scope, lam, per_sample, generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     pasted = paste_resized(x, x[index], tau, corner, generator)
     mixed = Mixed(pasted.images, MixedTarget(y, y[index], pasted.lam), full_mask(pasted.mask, x))
     if objects is None:
@@ -204,7 +206,9 @@ class ResizeMix(MixTransform):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
+        pairing: "random", or "other-class" for partners of another class, as far as the batch permits.
         alpha: ``lam ~ Beta(alpha, alpha)``.
         scope: Smallest and largest `tau`, in [0, 1]; (0.1, 0.8) if not given.
         corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``; drawn if not given.

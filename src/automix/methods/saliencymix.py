@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend
-from automix.core.draws import draw_index, draw_lam, mix_with_probability
+from automix.core.draws import Pairing, draw_index, draw_lam, mix_with_probability
 from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
@@ -40,6 +40,7 @@ def saliencymix(
     even_sides: bool = False,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     saliency: Tensor | None = None,
     per_sample: bool = False,
     objects: Tensor | None = None,
@@ -52,7 +53,7 @@ def saliencymix(
     The label follows the area that was really pasted, after clipping at the border.
 
     Args:
-        x: Images, ``(N, C, H, W)``.
+        x: Images, ``(N, C, H, W)``, of a floating type or uint8; pixels are copied, never blended.
         y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
         alpha: ``lam ~ Beta(alpha, alpha)``.
         prob: Probability that a batch is mixed at all, in [0, 1]; its authors have 0.5 on CIFAR and 1 on ImageNet. A
@@ -60,6 +61,7 @@ def saliencymix(
         even_sides: Make the box's sides even, as its authors' code does; a box is then up to a pixel smaller.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         saliency: Saliency of each pixel of `x`, ``(N, H, W)``; the spectral residual if not given.
         per_sample: Draw `lam` for every sample instead of once for the batch.
         objects: Where the object of each image is: masks ``(N, H, W)`` or boxes ``(N, 4)``. If given, the label follows
@@ -71,14 +73,14 @@ def saliencymix(
     Returns:
         The mixed images, their target and the mask that was applied.
     """
-    check_batch(x, y)
+    check_batch(x, y, uint8=True)
     size = (x.shape[-2], x.shape[-1])
     if saliency is not None:
         check_shape("saliency", saliency, (len(x), *size))
     given = lam is not None
     lam = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     lam = lam if given else mix_with_probability(lam, prob, generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     saliency = spectral_residual(x) if saliency is None else saliency.to(x.device)
     center = most_salient(saliency)[index]
     mask = box_mask(center, (1 - lam).sqrt(), size, even_sides).to(at_least_float32(x).dtype)
@@ -153,8 +155,9 @@ class SaliencyMix(MixTransform):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
-        generator: Source of randomness; torch's default generator if not given.
         prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
+        generator: Source of randomness; torch's default generator if not given.
+        pairing: "random", or "other-class" for partners of another class, as far as the batch permits.
         even_sides: Make the box's sides even, as its authors' code does; False if not given.
         saliency: Saliency of each pixel, ``(N, H, W)``; the spectral residual if not given.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from automix.core.blend import at_least_float32, blend, full_mask
-from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget
@@ -38,6 +38,7 @@ def smoothmix(
     scope: tuple[float, float] = (0.25, 0.5),
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     center: Tensor | None = None,
     per_sample: bool = False,
     objects: Tensor | None = None,
@@ -55,6 +56,7 @@ def smoothmix(
             or `lam`.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         center: Pixel (row, column) of the patch's center, ``(2,)``, or ``(N, 2)`` for one per sample; drawn if not
             given.
         per_sample: Draw the patch for every sample instead of once for the batch.
@@ -74,7 +76,7 @@ def smoothmix(
     if alpha is not None or lam is not None:
         share = 1 - draw_lam(x, alpha or 1.0, lam=lam, per_sample=per_sample, generator=generator)
         per_sample = share.ndim == 1
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     shape = (len(x),) if per_sample else ()
     if center is None:
         uniform = draw_uniform(x, (*shape, 2), generator)
@@ -155,7 +157,9 @@ class SmoothMix(MixTransform):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
+        prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
+        pairing: "random", or "other-class" for partners of another class, as far as the batch permits.
         alpha: ``lam ~ Beta(alpha, alpha)``.
         scope: Smallest and largest sigma, > 0, in shares of the image's sides; (0.25, 0.5) if not given.
         center: Pixel (row, column) of the patch's center, ``(2,)`` or ``(N, 2)``; drawn if not given.

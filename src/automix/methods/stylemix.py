@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from automix.core.blend import as_map, full_mask
-from automix.core.draws import draw_index, draw_lam, draw_uniform
+from automix.core.draws import Pairing, draw_index, draw_lam, draw_uniform
 from automix.core.errors import AutomixError, one_line
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import as_lam, check_batch
@@ -62,6 +62,7 @@ def stylemix(
     style_lam: float | Tensor | None = None,
     t: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     per_sample: bool = False,
     generator: torch.Generator | None = None,
 ) -> Mixed:
@@ -87,6 +88,7 @@ def stylemix(
         t: Position of t between its bounds, in [0, 1]; a number or ``(N,)``, drawn if not given. Has no effect with
             `cut`.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         per_sample: Draw the shares for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
 
@@ -98,7 +100,7 @@ def stylemix(
     check_whole("size", size, 16)
     content = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
     style = draw_lam(x, alpha, lam=style_lam, per_sample=per_sample, generator=generator)
-    index = draw_index(x, index=index, generator=generator)
+    index = draw_index(x, index=index, y=y, pairing=pairing, generator=generator)
     shape = torch.broadcast_shapes(content.shape, style.shape)
     place = draw_uniform(x, shape, generator) if t is None else as_lam(t, len(x)).to(x.device)
     if cut:
@@ -319,11 +321,12 @@ class StyleMix(MixTransform):
         weights: Folder with ``encoder.safetensors`` and ``decoder.safetensors``.
         encoder: The encoder as a module, instead of `weights`.
         decoder: The decoder as a module, instead of `weights`.
-        **options: `alpha`, `r`, `cut`, `size`, `mean` and `std` of `stylemix`, and `num_classes`, `label_smoothing`,
-            `per_sample` and `generator`, as of every `MixTransform`.
+        **options: `alpha`, `pairing`, `r`, `cut`, `size`, `mean` and `std` of `stylemix`, and `num_classes`,
+            `label_smoothing`, `per_sample`, `prob` and `generator`, as of every `MixTransform`.
     """
 
     function = stylemix
+    takes_video = False
 
     def __init__(
         self,

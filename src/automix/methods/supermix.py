@@ -250,6 +250,7 @@ class SuperMix(MixTransform):
         num_classes: Number of classes; not needed where labels are rows already.
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw the weights for every sample instead of once for the batch.
+        prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
         model: Classifier that is to recognize the images, from images to logits ``(N, num_classes)``.
         k: Number of images in a mixture, >= 2: i, index[i], index[index[i]], ...
@@ -262,3 +263,4 @@ class SuperMix(MixTransform):
     """
 
     function = supermix
+    takes_video = False

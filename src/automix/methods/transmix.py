@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32
-from automix.core.draws import draw_uniform
+from automix.core.draws import Pairing, draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_shape
@@ -28,6 +28,7 @@ from automix.core.validation import check_alpha, check_range
 from automix.methods.cutmix import cutmix
 from automix.methods.mixup import mixup
 from automix.networks.modes import eval_mode
+from automix.networks.outputs import run_uncompiled
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import StepOutput
 
@@ -42,6 +43,7 @@ def transmix(
     attention: Tensor | None = None,
     lam: float | Tensor | None = None,
     index: Tensor | None = None,
+    pairing: Pairing = "random",
     center: Tensor | None = None,
     per_sample: bool = False,
     generator: torch.Generator | None = None,
@@ -52,12 +54,13 @@ def transmix(
     `attended` corrects it.
 
     Args:
-        x: Images, ``(N, C, H, W)``.
+        x: Images, ``(N, C, H, W)``, of a floating type or uint8; pixels are copied, never blended.
         y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
         alpha: ``lam ~ Beta(alpha, alpha)`` before clipping.
         attention: Attention on the MIXED images, ``(N, h, w)``.
         lam: Use this share of the first image instead of drawing one; a number or ``(N,)``.
         index: Partners, a permutation of ``range(N)``; drawn if not given.
+        pairing: "random" draws any partners, "other-class" those of another class, as far as the batch permits.
         center: Pixel (row, column) of the box's center, ``(2,)`` or ``(N, 2)``; drawn if not given.
         per_sample: Draw `lam` and the box for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
@@ -65,7 +68,8 @@ def transmix(
     Returns:
         The mixed images, their target and the mask that was applied.
     """
-    mixed = cutmix(x, y, alpha, lam=lam, index=index, center=center, per_sample=per_sample, generator=generator)
+    options: dict[str, Any] = {"center": center, "per_sample": per_sample, "generator": generator}
+    mixed = cutmix(x, y, alpha, lam=lam, index=index, pairing=pairing, **options)
     return mixed if attention is None else attended(mixed, attention)
 
 
@@ -209,14 +213,14 @@ class TransMixTask(MixTask):
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         if self.switch < 1 and draw_uniform(torch.empty(0), (), generator) >= self.switch:
-            per_sample = self.options.get("per_sample", False)
-            plain = mixup(x, y, self.mixup_alpha, per_sample=per_sample, generator=generator)
+            shared = {name: self.options[name] for name in ("per_sample", "pairing") if name in self.options}
+            plain = mixup(x, y, self.mixup_alpha, generator=generator, **shared)
             return self.student_step(x, y, lambda: (self.run_student(plain.x), plain.target))
         mixed = self.mixer(x, y, generator=generator, **self.options)
 
         def run_mixed() -> tuple[Tensor, MixedTarget]:
             with watch_attention(self.student, mixed.x) as attentions:
-                logits = self.run_student(mixed.x)
+                logits = self.run_student(mixed.x, hooked=True)
             return logits, attended(mixed, attentions[0]).target
 
         return self.student_step(x, y, run_mixed)
@@ -226,5 +230,5 @@ class TransMixTask(MixTask):
     ) -> Mixed:
         mixed = self.mixer(x, y, lam=lam, index=index, generator=generator, **self.options)
         with torch.no_grad(), eval_mode(self.classifier), watch_attention(self.classifier, x) as attentions:
-            self.classifier(mixed.x)
+            run_uncompiled(self.classifier, mixed.x)
         return attended(mixed, attentions[0])

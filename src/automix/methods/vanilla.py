@@ -23,7 +23,7 @@ def vanilla(
     """Return the batch as it is.
 
     Args:
-        x: Images, ``(N, C, H, W)``.
+        x: Images, ``(N, C, H, W)``, of a floating type or uint8.
         y: Class indices ``(N,)``, or rows ``(N, num_classes)`` (float: soft, bool/int: multi-label).
         lam: Has no effect; accepted as by every method.
         index: Has no effect; accepted as by every method.
@@ -32,5 +32,5 @@ def vanilla(
     Returns:
         The images, their labels and a mask of ones.
     """
-    check_batch(x, y)
+    check_batch(x, y, uint8=True)
     return Mixed.clean(x, y)

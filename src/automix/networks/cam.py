@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from automix.core.blend import at_least_float32
 from automix.core.errors import AutomixError
-from automix.networks.outputs import logits_of
+from automix.networks.outputs import logits_of, run_uncompiled
 
 TOLERANCE = 1e-3  # between two means of the same numbers, summed in another order, relative to the largest
 TOLERANCE_IN_HALF = 3e-2  # the same in bfloat16 and float16
@@ -71,7 +71,7 @@ class CamReader:
             outputs: list[Tensor] = []
             handle = layer.register_forward_hook(lambda module, inputs, output: outputs.append(output))
             try:
-                network(x)
+                run_uncompiled(network, x)
             finally:
                 handle.remove()
             maps = outputs[-1]
@@ -102,13 +102,13 @@ class CamReader:
 
             layer.forward_features = keep
             try:
-                logits = network(x)
+                logits = run_uncompiled(network, x)
             finally:
                 del layer.forward_features  # the class has its own
         else:
             handle = layer.register_forward_hook(lambda module, inputs, output: outputs.append(output))
             try:
-                logits = network(x)
+                logits = run_uncompiled(network, x)
             finally:
                 handle.remove()
         maps = outputs[-1]
@@ -234,7 +234,7 @@ def _record(network: nn.Module, x: Tensor) -> _End:
 
     handles = [module.register_forward_hook(hook) for module in names]
     try:
-        end.logits = logits_of(network(x))
+        end.logits = logits_of(run_uncompiled(network, x))
     finally:
         for handle in handles:
             handle.remove()
@@ -298,7 +298,7 @@ def _input_of(network: nn.Module, layer: nn.Module, x: Tensor) -> Tensor:
 
     handle = layer.register_forward_pre_hook(stop)
     try:
-        network(x)
+        run_uncompiled(network, x)
     except _Reached as reached:
         return reached.value
     finally:

@@ -30,7 +30,10 @@ Options = dict[str, bool | int | float | str | list[int] | list[float] | list[st
 Channels = Annotated[tuple[float, float, float], Strict(False)]
 """One number each for red, green and blue; YAML has a list."""
 
-MAY_CHANGE = ("out", "data", "data_root", "workers", "device", "checkpoint_minutes", "eval_every", "eval_last", "wandb")
+MAY_CHANGE = (
+    *("out", "data", "data_root", "workers", "device", "checkpoint_minutes"),
+    *("eval_every", "eval_last", "wandb", "mlflow"),
+)
 """Settings that may differ between a run and its continuation: none of them decides a batch or a weight.
 
 The data may lie elsewhere, as long as it has the same classes and as many images.
@@ -92,6 +95,8 @@ class TrainConfig:
     """Parts that a process splits its share of a batch into, to save memory."""
     precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"
     """Of the forward pass; auto: 16 bits if the recipe has mixed_precision and the hardware is made for it."""
+    compile: bool = False
+    """Compile the networks with torch.compile; faster steps on GPUs after a minute or more."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto: the first accelerator there is."""
     workers: Annotated[int, Field(ge=0)] = 2
@@ -109,6 +114,8 @@ class TrainConfig:
     """Minutes between checkpoints for --resume; 0: after every step."""
     wandb: bool = False
     """Log to Weights & Biases too."""
+    mlflow: bool = False
+    """Log to MLflow too, on the server that MLFLOW_TRACKING_URI names."""
     settings: Recipe = field(default_factory=lambda: find_recipe("quick"))
     """The settings of the recipe, each with its value for this run."""
 

@@ -31,7 +31,7 @@ TRAINING_IMAGES = {
 
 ADDED_LATER = (
     *("preset", "crop_scale", "balance", "head_lr", "layer_decay", "frozen_stages", "freeze"),
-    *("mean", "std", "eval_last", "decode_cache", "validation", "label_noise"),
+    *("mean", "std", "eval_last", "decode_cache", "validation", "label_noise", "compile"),
 )
 """Settings that are not hashed while they have the recipe's or the default value: runs made before them keep their
 names."""

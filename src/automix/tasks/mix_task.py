@@ -35,6 +35,8 @@ class MixTask(Task):
         mix_fade: From this part of the training on, the probability that a batch is mixed falls linearly, to 0 at
             `mix_until`.
         mix_share: Share of each batch that is mixed, in (0, 1]; the other images stay clean, in the same pass.
+        prob: Probability that a batch is mixed at all, in [0, 1]; other steps are those of plain training. Drawn once
+            for each step, alike in all processes.
         criterion: ``criterion(logits, target)``; chosen by the labels if not given.
         seed: Seed of all draws.
         total_steps: Number of optimizer steps of the whole training; if given, `update` needs no `progress`.
@@ -59,6 +61,7 @@ class MixTask(Task):
         mix_until: float = 1.0,
         mix_fade: float | None = None,
         mix_share: float = 1.0,
+        prob: float = 1.0,
         criterion: Criterion | None = None,
         seed: int = 0,
         total_steps: int | None = None,
@@ -86,6 +89,8 @@ class MixTask(Task):
         if mix_share < 1 and type(self).training_step is not MixTask.training_step:
             raise AutomixError(f"mix_share must be 1 for methods that do not mix images alone, got {mix_share}")
         self.mix_share = mix_share
+        check_range("prob", prob, 0, 1)
+        self.prob = prob
         check_type("objects", objects, ObjectsSource | None)
         if objects is not None:
             check_takes_objects(mix)

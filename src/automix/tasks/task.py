@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 from automix.core.criteria import Criterion, MixedLoss, mixed_loss
 from automix.core.distributed import rank_and_world
-from automix.core.draws import step_generator
+from automix.core.draws import draw_decision, step_generator
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget, as_int64
 from automix.core.tensor_checks import check_batch, check_soft_rows
 from automix.core.validation import check_range, check_whole
 from automix.networks.freeze import rest_batch_norms
-from automix.networks.outputs import check_not_parallel, logits_of, without_compile
+from automix.networks.outputs import check_not_parallel, logits_of, run_uncompiled, without_compile
 from automix.networks.teacher import follow, make_teacher, momentum_at
 from automix.tasks.early_backward import backward_early, without_graph
 
@@ -93,6 +93,9 @@ class Task(nn.Module, ABC):
 
     image_functions: ClassVar[tuple[str, ...]] = ()
     """Attributes ``f(network or task, x, ...)`` whose value does not depend on lam: features, saliency, attention."""
+
+    prob: float = 1.0
+    """Probability that a batch is mixed at all; `MixTask` takes it as an option."""
 
     def __init__(
         self,
@@ -160,16 +163,22 @@ class Task(nn.Module, ABC):
             )
         self._early = self.low_memory and self._may_run_early(x)
         generator = self._next_generator()
-        return self.training_step(x, y, generator) if self._mixes_now() else self.clean_step(x, y)
+        return self.training_step(x, y, generator) if self.mixes_now() else self.clean_step(x, y)
 
     @property
     def mixed_share(self) -> float:
-        """The part of the training that mixes, in [0, 1]: `mix_until`, less what `mix_fade` leaves out on average."""
-        return self.mix_until if self.mix_fade is None else (self.mix_fade + self.mix_until) / 2
+        """The part of the training that mixes, in [0, 1]: `mix_until`, less what `mix_fade` and `prob` leave out."""
+        return self.prob * (self.mix_until if self.mix_fade is None else (self.mix_fade + self.mix_until) / 2)
 
-    def _mixes_now(self) -> bool:
-        """Whether this step mixes. All processes and all parts of a step's batch decide alike."""
+    def mixes_now(self) -> bool:
+        """Decide whether this step mixes; all processes and all parts of a step's batch decide alike.
+
+        Returns:
+            Whether it does.
+        """
         if self.progress >= self.mix_until and self.mix_until < 1:
+            return False
+        if self.prob < 1 and not draw_decision(self.prob, step_generator(self.seed, self.step, stream="prob")):
             return False
         if self.mix_fade is None or self.progress <= self.mix_fade:
             return True
@@ -272,17 +281,18 @@ class Task(nn.Module, ABC):
         """
         return {"loss_clean": self.loss(self.run_student(x), MixedTarget.clean(y))}
 
-    def run_student(self, x: Tensor) -> Tensor:
+    def run_student(self, x: Tensor, *, hooked: bool = False) -> Tensor:
         """Run the student, with a readable error where BatchNorm cannot train on so small a batch.
 
         Args:
             x: Images, ``(N, C, H, W)``.
+            hooked: Whether its layers have hooks for this pass, which compiled code would leave out.
 
         Returns:
             Logits, ``(N, num_classes)``.
         """
         with batch_norm_hint(x):
-            return logits_of(self.student(x))
+            return logits_of(run_uncompiled(self.student, x) if hooked else self.student(x))
 
     def loss(self, logits: Tensor, target: MixedTarget) -> Tensor:
         """Apply the task's criterion.
@@ -446,6 +456,27 @@ class Task(nn.Module, ABC):
         return {}, {}
 
     # --- what nn.Module would do otherwise
+
+    def compile(self, **options: Any) -> None:  # type: ignore[override]
+        """Compile the networks of the task in place, as ``nn.Module.compile`` does, each as a whole.
+
+        Mixing stays as it is: its numbers come from a generator, which `torch.compile` does not take. Passes in which a
+        method reads or changes a layer run without compiled code. Names of parameters and what `deploy` returns do not
+        change.
+
+        Args:
+            **options: Options of `torch.compile`, such as ``backend``, ``mode`` and ``fullgraph``.
+        """
+        for network in self.networks():
+            network.compile(**options)
+
+    def networks(self) -> list[nn.Module]:
+        """List the networks that `compile` compiles: student and teacher.
+
+        Returns:
+            The networks.
+        """
+        return [self.student] if self.teacher is None else [self.student, self.teacher]
 
     def train(self, mode: bool = True) -> "Task":
         """Set the training mode; the teacher (see networks/teacher.py) and frozen BatchNorms stay in eval mode.

@@ -58,8 +58,8 @@ def train(
         config: The settings, or the name or folder of the data.
         resume: Continue from the checkpoint in the run folder; without one, start. The settings must be those of the
             run, except that the folder, the data and the data root may have moved (the classes and the numbers of
-            images must be the same), and `workers`, `device`, `checkpoint_minutes`, `eval_every` and `wandb` may
-            differ. The weights that the run started from are no longer needed.
+            images must be the same), and `workers`, `device`, `checkpoint_minutes`, `eval_every`, `wandb` and `mlflow`
+            may differ. The weights that the run started from are no longer needed.
         overwrite: Start anew in the folder of an earlier run, whose files are removed.
         display: Shows the progress; nothing is shown if not given. `choose_display()` is that of the command line.
         **settings: Fields of `TrainConfig` and of its recipe, if `config` is the data.

@@ -1,4 +1,4 @@
-"""The log of a run: metrics.jsonl, TensorBoard, Weights & Biases, pictures and the summary."""
+"""The log of a run: metrics.jsonl, TensorBoard, trackers, pictures and the summary."""
 
 import json
 import time
@@ -11,6 +11,7 @@ from automix.runs.metrics import deployed_network, truncate_metrics
 from automix.runs.protocol import median_of_last
 from automix.training.hardware import autocast
 from automix.training.run import Run
+from automix.training.trackers import start_trackers
 
 STEPS_BETWEEN_LINES = 50
 DIAGNOSED_IMAGES = 128  # test images on which masks are measured
@@ -96,7 +97,7 @@ class RunLog:
         from torch.utils.tensorboard import SummaryWriter
 
         self.board = SummaryWriter(str(run.folder.tensorboard), purge_step=run.step)
-        self.wandb = _start_wandb(run) if run.config.wandb else None
+        self.trackers = start_trackers(run)
         display.begin(run)
 
     def step(self, run: Run, metrics: dict[str, float]) -> None:
@@ -228,8 +229,8 @@ class RunLog:
             self.display.close()
             self.file.close()
             self.board.close()
-            if self.wandb is not None:
-                self.wandb.finish()
+            for tracker in self.trackers:
+                tracker.finish()
 
     def _write(self, run: Run, record: dict[str, Any]) -> None:
         self.file.write(json.dumps({"step": run.step, **record}) + "\n")
@@ -237,8 +238,8 @@ class RunLog:
         numbers = {name: value for name, value in record.items() if isinstance(value, float)}
         for name, value in numbers.items():
             self.board.add_scalar(f"{record['kind']}/{name}", value, run.step)
-        if self.wandb is not None:
-            self.wandb.log({f"{record['kind']}/{name}": value for name, value in numbers.items()}, step=run.step)
+        for tracker in self.trackers:
+            tracker.log({f"{record['kind']}/{name}": value for name, value in numbers.items()}, step=run.step)
 
 
 def learning_rate(run: Run) -> float:
@@ -264,9 +265,3 @@ def summarize(run: Run, epochs: list[dict[str, Any]]) -> dict[str, Any]:
     if run.data.skipped is not None:
         summary["skipped_files"] = [file.path for file in run.data.skipped]
     return summary
-
-
-def _start_wandb(run: Run) -> Any:
-    import wandb
-
-    return wandb.init(project="automix", name=run.folder.path.name, dir=run.folder.path, config=run.config.flat())

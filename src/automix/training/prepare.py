@@ -69,6 +69,8 @@ def assemble(config: TrainConfig, world: World, data: Data, *, resumed: bool = F
     precision = choose_precision(config.precision, config.settings.mixed_precision, device, model)
     task = build_task(config, model, resumed=resumed, class_counts=data.class_counts, normalization=data.normalization)
     task.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+    if config.compile:
+        task.compile()
     optimizer = build_optimizer(config.settings, task)
     return Run(
         config=config,
@@ -143,8 +145,9 @@ def check_environment(config: TrainConfig, *, resumed: bool = False) -> None:
     block = config.method_options.get("mix_block")
     if not resumed and block is not None and not Path(str(block)).exists():
         raise AutomixError(f"{block}: no such file; give mix_block the file of a Mix Block, or a run folder")
-    if config.wandb and importlib.util.find_spec("wandb") is None:
-        raise AutomixError("wandb is not installed; run pip install wandb, or leave out --wandb")
+    for tracker, used in (("wandb", config.wandb), ("mlflow", config.mlflow)):
+        if used and importlib.util.find_spec(tracker) is None:
+            raise AutomixError(f"{tracker} is not installed; run pip install {tracker}, or leave out --{tracker}")
     check_data(config.data, config.root)
 
 

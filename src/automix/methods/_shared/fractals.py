@@ -24,9 +24,15 @@ JUMPS = 48  # of each point, that are drawn
 SETTLING = 16  # jumps before these, after which a point is on the attractor
 
 
-@functools.lru_cache(maxsize=4)
+@torch.compiler.assume_constant_result  # a graph has the pictures as they are
 def fractals(height: int, width: int, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Pictures in [0, 1], (PICTURES, channels, height, width), always the same ones. Do not write into them."""
+    return draw_fractals(height, width, channels, device, dtype)
+
+
+@functools.lru_cache(maxsize=4)
+def draw_fractals(height: int, width: int, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Draw the pictures; kept for the next call."""
     with torch.no_grad(), torch.device("cpu"):
         generator = torch.Generator().manual_seed(SEED)
         systems = _draw_systems(generator)

@@ -103,6 +103,12 @@ def draw_operations(shape: tuple[int, ...], severity: float, generator: torch.Ge
 def augment(pixels: Tensor, operations: Operations) -> Tensor:
     """Each image in [0, 1] changed by its own operation, (N,) of them."""
     out = pixels.clone()
+    if torch.compiler.is_compiling():  # shapes of a graph do not depend on values: change all images, and take some
+        kind, level = operations.kind.to(pixels.device), operations.level.to(pixels)
+        for kinds, change in CHANGES.items():
+            which = torch.isin(kind, torch.tensor(kinds, device=pixels.device))
+            out = torch.where(as_map(which), change(pixels, kind, level), out)
+        return out
     for kinds, change in CHANGES.items():
         which = torch.isin(operations.kind, torch.tensor(kinds)).nonzero().squeeze(1)
         if len(which):

@@ -311,6 +311,14 @@ class AutoMix(Task):
         if self.mixed_head is not None and self.teacher_mixed_head is not None:
             follow(self.teacher_mixed_head, self.mixed_head, m)
 
+    def networks(self) -> list[nn.Module]:
+        """List the networks that `compile` compiles: student, teacher and Mix Block.
+
+        Returns:
+            The networks.
+        """
+        return [*super().networks(), self.mix_block]
+
     def train(self, mode: bool = True) -> "AutoMix":
         """Set the training mode; the teacher stays in eval mode, unless ``teacher_batch_norm="train"``.
 
