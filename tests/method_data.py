@@ -94,11 +94,11 @@ TRAITS: dict[str, Traits] = {
 }
 
 
-VARIANTS: dict[str, dict[str, Any]] = {"objects": {"objects": "teacher"}}
+VARIANTS: dict[str, dict[str, Any]] = {"objects": {"objects": "teacher"}, "three": {"images": 3}}
 
 
 def traits(name: str) -> Traits:
-    """Of a method, of its task with labels by visible object, "cutmix+objects", or of a preset, "automix+samix"."""
+    """Of a method, or of its task with a variant: "cutmix+objects", "mixup+three" or, for a preset, "automix+samix"."""
     method, _, variant = name.partition("+")
     known = TRAITS.get(method, Traits())
     if not variant:

@@ -9,9 +9,9 @@ from conftest import HandWritten, batch
 from torch import Tensor, nn
 
 import automix
-from automix.core.draws import step_generator
+from automix.core.draws import draw_weights, step_generator
 from automix.methods import supermix as supermix_module
-from automix.methods.supermix import _blur, _sees_all, draw_weights, find_masks
+from automix.methods.supermix import _blur, _sees_all, find_masks
 
 
 class Detector(nn.Module):
@@ -132,7 +132,7 @@ def test_the_default_goes_on_until_all_classes_are_seen() -> None:
 
 def test_lam_is_drawn_for_each_sample() -> None:
     x = torch.zeros(5, 1, 1, 1)
-    own = draw_weights(x, 3.0, 2, None, True, step_generator(0, 0))
+    own = draw_weights(x, 3.0, 2, per_sample=True, generator=step_generator(0, 0))
     targets: list[Tensor] = []
 
     def model(images: Tensor) -> Tensor:
@@ -175,18 +175,6 @@ def test_the_blur_is_a_gaussian() -> None:
     assert float(blur[10].sum()) == pytest.approx(1, abs=1e-5)
     assert float(blur[10, 12] / blur[10, 10]) == pytest.approx(2.718281828**-0.5)
     assert torch.equal(_blur(4, 0.0, torch.device("cpu")), torch.eye(4).double())
-
-
-def test_weights_are_dirichlet_and_lam_is_the_first() -> None:
-    x = torch.zeros(4000, 1, 1, 1)
-    weights = draw_weights(x, 3.0, 3, None, True, step_generator(0, 0))
-    torch.testing.assert_close(weights.sum(dim=1), torch.ones(4000))
-    assert float(weights.var(dim=0).mean()) == pytest.approx(1 / 3 * 2 / 3 / 10, rel=0.1)  # a (A - a) / A^2 (A + 1)
-    given = draw_weights(x[:5], 3.0, 3, 0.4, False, step_generator(0, 0))
-    assert given.shape == (5, 3)
-    torch.testing.assert_close(given[:, 0], torch.full((5,), 0.4))
-    torch.testing.assert_close(given.sum(dim=1), torch.ones(5))
-    assert draw_weights(x[:5], 3.0, 2, 0.4, False, None)[3].tolist() == pytest.approx([0.4, 0.6])
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 7), (13, 22), (40, 33)])

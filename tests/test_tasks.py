@@ -18,7 +18,8 @@ from automix import Task
 from automix.methods import find_method
 
 WITH_OBJECTS = ["cutmix+objects", "resizemix+objects", "attentivemix+objects", "automix+objects"]
-every_method = pytest.mark.parametrize("name", [*automix.methods(), *WITH_OBJECTS, "automix+samix"])
+WITH_THREE = ["mixup+three", "automix+three"]
+every_method = pytest.mark.parametrize("name", [*automix.methods(), *WITH_OBJECTS, *WITH_THREE, "automix+samix"])
 
 
 def make(name: str, **options: Any) -> Task:

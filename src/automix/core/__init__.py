@@ -105,6 +105,7 @@ __all__ = [
     "draw_lam",
     "draw_one",
     "draw_uniform",
+    "draw_weights",
     "full_mask",
     "is_distributed",
     "is_multi_label",

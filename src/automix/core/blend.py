@@ -44,6 +44,41 @@ def blend(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
     return torch.lerp(x[index], x, mask.to(x.dtype))
 
 
+def blend_many(x: Tensor, members: Tensor, masks: Tensor) -> Tensor:
+    """Compute the sum over k of ``masks[:, k] * x[members[k]]``, mixtures of K images.
+
+    Exact where the masks are 0 or 1, and differentiable in the masks.
+
+    Args:
+        x: Images, ``(N, C, H, W)``.
+        members: Positions of the images of each mixture, ``(K, N)``; see `chain_members`.
+        masks: Shares of the images, ``(N or 1, K, H or 1, W or 1)``, which sum to 1 over K.
+
+    Returns:
+        The blended images, ``(N, C, H, W)``, in the memory format of `x`.
+    """
+    total = torch.zeros_like(x)
+    for of_image, mask in zip(members, masks.to(x.dtype).split(1, dim=1), strict=True):
+        total = total + mask * x[of_image]
+    return total
+
+
+def chain_members(index: Tensor, images: int) -> Tensor:
+    """Find the images of mixtures of K images: i, index[i], index[index[i]], ...
+
+    Args:
+        index: Partners, ``(N,)``.
+        images: K, >= 2.
+
+    Returns:
+        Positions, ``(K, N)``; the first row is ``range(N)``.
+    """
+    members = [torch.arange(len(index), device=index.device)]
+    for _ in range(images - 1):
+        members.append(index[members[-1]])
+    return torch.stack(members)
+
+
 def resize_mask(mask: Tensor, size: tuple[int, int], mode: Resize = "nearest") -> Tensor:
     """Resize masks to maps of another size; their channels are averaged.
 

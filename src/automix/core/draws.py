@@ -132,6 +132,42 @@ def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: t
     return _beside(x, torch._sample_dirichlet(concentration, generator))
 
 
+def draw_weights(
+    x: Tensor,
+    alpha: float,
+    images: int,
+    *,
+    lam: float | Tensor | None = None,
+    per_sample: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Draw the weights of the images in mixtures of K images, ``~ Dirichlet(alpha, ..., alpha)``.
+
+    For K = 2 these are `draw_lam` and the rest.
+
+    Args:
+        x: Images; the draw is returned on their device.
+        alpha: Parameter of the Dirichlet distribution, > 0.
+        images: K, >= 2.
+        lam: Use this weight of the first image, a number or ``(N,)``; the others share the rest as drawn.
+        per_sample: Draw weights for every sample instead of once for the batch.
+        generator: Source of randomness; torch's default generator if not given.
+
+    Returns:
+        Weights with sum 1, ``(K,)`` or ``(N, K)``.
+    """
+    if images == 2:
+        first = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
+        return torch.stack([first, 1 - first], dim=-1)
+    weights = draw_dirichlet(x, (len(x), images) if per_sample else (images,), alpha, generator)
+    if lam is None:
+        return weights
+    first = draw_lam(x, alpha, lam=lam).unsqueeze(-1)
+    others = weights[..., 1:] / weights[..., 1:].sum(dim=-1, keepdim=True)
+    rest = (1 - first) * others
+    return torch.cat([first.expand(*rest.shape[:-1], 1), rest], dim=-1)
+
+
 def draw_index(
     x: Tensor,
     *,

@@ -4,9 +4,12 @@ Everywhere `lam` belongs to the FIRST image. The partner of sample i is sample `
 
     x_mix = s * x_i + (1 - s) * x_j        mean(s) ~ lam
     y_mix = lam * y_i + (1 - lam) * y_j
+
+A mixture of K images has masks s_1, ..., s_K that sum to 1 in every pixel and weights w_1, ..., w_K that sum to 1. The
+pair is K = 2 with w = (lam, 1 - lam).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +18,7 @@ from torch import Tensor
 
 from automix.core.blend import Resize, at_least_float32, blend_maps, full_mask
 from automix.core.errors import AutomixError
-from automix.core.tensor_checks import check_classes
+from automix.core.tensor_checks import check_classes, check_shape, check_weights
 from automix.core.validation import check_range, check_smoothing
 
 
@@ -24,27 +27,31 @@ class MixedTarget:
     """The label of a mixed batch: `y_a` with weight `lam`, `y_b` with weight ``1 - lam``.
 
     Labels are class indices ``(N,)`` of any integer type, soft rows ``(N, num_classes)`` of a floating type, or
-    multi-label rows ``(N, num_classes)`` of bool or integers. A mixture of three or more images has rows that are mixed
-    already, as `y_a` and `y_b` both.
+    multi-label rows ``(N, num_classes)`` of bool or integers. A mixture of three or more images has further labels with
+    weights of their own, and `y_b` has the weight that they and `lam` leave; `of` makes it from labels and weights.
+    Co-Mixup and SuperMix, which mix rows themselves, pass them as `y_a` and `y_b` both.
 
     Attributes:
         y_a: Labels of the first images; class indices are kept as int64.
         y_b: Labels of their partners.
         lam: Weight of `y_a`, in [0, 1]: one number for the batch, shape ``()``, or one per sample, ``(N,)``.
         multi_label: Whether rows of a floating type are mixed multi-label rows.
+        more: Labels of further images with their weights, shape ``()`` or ``(N,)``; none for a pair.
     """
 
     y_a: Tensor
     y_b: Tensor
     lam: Tensor
     multi_label: bool = False
+    more: tuple[tuple[Tensor, Tensor], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.y_a.dtype == self.y_b.dtype == torch.int64:
+        if all(y.dtype == torch.int64 for y in self.labels):
             return
         y_a = as_int64(self.y_a)
         object.__setattr__(self, "y_b", y_a if self.y_b is self.y_a else as_int64(self.y_b))
         object.__setattr__(self, "y_a", y_a)
+        object.__setattr__(self, "more", tuple((as_int64(y), weight) for y, weight in self.more))
 
     @classmethod
     def clean(cls, y: Tensor) -> "MixedTarget":
@@ -57,6 +64,42 @@ class MixedTarget:
             The target, with ``lam`` 1.
         """
         return cls(y, y, torch.ones((), device=y.device))
+
+    @classmethod
+    def of(cls, labels: Sequence[Tensor], weights: Tensor) -> "MixedTarget":
+        """Make the target of a mixture of K images.
+
+        Args:
+            labels: The labels of the K images, K >= 2, each as `y_a`.
+            weights: Their weights, ``(K,)`` or ``(N, K)``, which sum to 1; values are checked on the CPU only.
+
+        Returns:
+            The target; for K = 2 that of the pair.
+        """
+        if len(labels) < 2:
+            raise AutomixError(f"labels must be of two images or more, got {len(labels)}")
+        check_shape("weights", weights, (len(labels),), (len(labels[0]), len(labels)))
+        check_weights(weights)
+        more = tuple(zip(labels[2:], weights.unbind(-1)[2:], strict=True))
+        return cls(labels[0], labels[1], weights[..., 0], more=more)
+
+    @property
+    def labels(self) -> tuple[Tensor, ...]:
+        """The labels of all images: `y_a`, `y_b` and those of `more`."""
+        return (self.y_a, self.y_b, *(y for y, _ in self.more))
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights of `labels`, which sum to 1, ``(K,)`` or ``(N, K)``."""
+        return torch.stack(torch.broadcast_tensors(*self._weights(self.lam)), dim=-1)
+
+    def _weights(self, like: Tensor) -> list[Tensor]:
+        """The weight of each label, () or (N,), in the type of `like`."""
+        lam, *further = (weight.to(like) for weight in (self.lam, *(weight for _, weight in self.more)))
+        rest = 1 - lam
+        if further:
+            rest = (rest - torch.stack(further).sum(dim=0)).clamp(min=0)
+        return [lam, rest, *further]
 
     def loss(self, logits: Tensor) -> Tensor:
         """Compute the loss that fits the labels: `bce` for multi-label rows, `cross_entropy` for all others.
@@ -75,7 +118,8 @@ class MixedTarget:
     ) -> Tensor:
         """Compute the mixup cross-entropy (Eq. 2): the mean of ``lam * CE(y_a) + (1 - lam) * CE(y_b)``.
 
-        Each sample is weighted by its own `lam` before the mean. Computed in float32 at least.
+        Each sample is weighted by its own `lam` before the mean. A mixture of K images has K terms. Computed in float32
+        at least.
 
         Args:
             logits: The network's output, ``(N, num_classes)``.
@@ -108,10 +152,9 @@ class MixedTarget:
     def _mix(self, of: Callable[[Tensor], Tensor]) -> Tensor:
         """Mix a value of each label, ``(N,)``, as the labels are mixed."""
         first = of(self.y_a)
-        if self.y_b is self.y_a:
+        if self.y_b is self.y_a and not self.more:
             return first
-        lam = self.lam.to(first)
-        return lam * first + (1 - lam) * of(self.y_b)
+        return _weighted_sum(self._weights(first), [first, *map(of, self.labels[1:])])
 
     def bce(self, logits: Tensor, threshold: float | None = None, label_smoothing: float = 0.0) -> Tensor:
         """Compute the binary cross-entropy, averaged over samples and classes.
@@ -150,8 +193,8 @@ class MixedTarget:
         def credit(y: Tensor) -> Tensor:
             return (y == prediction).float() if y.ndim == 1 else y.gather(1, prediction.unsqueeze(1)).squeeze(1).float()
 
-        lam = self.lam.float()
-        return (lam * credit(self.y_a) + (1 - lam) * credit(self.y_b)).mean()
+        credits = [credit(y) for y in self.labels]
+        return _weighted_sum(self._weights(credits[0]), credits).mean()
 
     def soft(self, num_classes: int | None = None, label_smoothing: float = 0.0) -> Tensor:
         """Return the mixed label as rows.
@@ -169,9 +212,8 @@ class MixedTarget:
                 raise AutomixError("num_classes is missing: class indices need it to become rows")
             num_classes = self.y_a.shape[1]
         check_classes(self.y_a, num_classes)
-        rows_a, rows_b = (_rows(y, num_classes) for y in (self.y_a, self.y_b))
-        lam = self.lam.to(rows_a).reshape(-1, 1)
-        rows = lam * rows_a + (1 - lam) * rows_b
+        of_each = [_rows(y, num_classes) for y in self.labels]
+        rows = _weighted_sum([weight.reshape(-1, 1) for weight in self._weights(of_each[0])], of_each)
         if label_smoothing:
             rows = rows * (1 - label_smoothing) + label_smoothing / num_classes
         return rows
@@ -188,12 +230,15 @@ class Mixed:
         index: Partners ``(N,)``, where the mixed images are ``mask * x + (1 - mask) * x[index]``; each image is its own
             partner where nothing is mixed. None where pixels are moved or changed otherwise, or more than two images
             are mixed.
+        masks: Share of each of K > 2 images at each pixel, ``(N, K, H, W)``, where the method knows them; `mask` is the
+            first one. None for pairs.
     """
 
     x: Tensor
     target: MixedTarget
     mask: Tensor
     index: Tensor | None = None
+    masks: Tensor | None = None
 
     @classmethod
     def clean(cls, x: Tensor, y: Tensor) -> "Mixed":
@@ -246,19 +291,30 @@ def join_mixed(first: Mixed, second: Mixed) -> Mixed:
         second: Another one, with images of the same size.
 
     Returns:
-        The samples of both, one `lam` each; partners are counted over both.
+        The samples of both, one `lam` each; partners are counted over both. Where one has more images in a mixture than
+        the other, the other gets labels of weight 0.
     """
     a, b = first.target, second.target
-    lam = torch.cat([one.target.lam.expand(len(one.x)).to(a.lam) for one in (first, second)])
-    ys = [(a.y_a, b.y_a), (a.y_b, b.y_b)]
+    count = max(len(a.more), len(b.more))
+    padded = [one.more + ((one.y_a, torch.zeros_like(one.lam)),) * (count - len(one.more)) for one in (a, b)]
+
+    def join_weights(of_first: Tensor, of_second: Tensor) -> Tensor:
+        return torch.cat([of_first.expand(len(first.x)), of_second.expand(len(second.x)).to(a.lam)])
+
+    ys = [(a.y_a, b.y_a), (a.y_b, b.y_b), *((one[0], other[0]) for one, other in zip(*padded, strict=True))]
     classes = next((y.shape[1] for pair in ys for y in pair if y.ndim == 2), 0)
-    y_a, y_b = (torch.cat(pair if pair[0].ndim == pair[1].ndim else [_rows(y, classes) for y in pair]) for pair in ys)
+    y_a, y_b, *labels = (
+        torch.cat(pair if pair[0].ndim == pair[1].ndim else [_rows(y, classes) for y in pair]) for pair in ys
+    )
+    weights = [join_weights(one[1], other[1]) for one, other in zip(*padded, strict=True)]
+    more = tuple(zip(labels, weights, strict=True))
     multi_label = a.multi_label or b.multi_label or (is_multi_label(a.y_a) and y_a.is_floating_point())
     mask = torch.cat([one.mask.expand(-1, 1, *first.x.shape[-2:]) for one in (first, second)])
     index = None
     if first.index is not None and second.index is not None:
         index = torch.cat([first.index, len(first.x) + second.index])
-    return Mixed(torch.cat([first.x, second.x]), MixedTarget(y_a, y_b, lam, multi_label), mask, index)
+    target = MixedTarget(y_a, y_b, join_weights(a.lam, b.lam), multi_label, more)
+    return Mixed(torch.cat([first.x, second.x]), target, mask, index)
 
 
 def is_multi_label(y: Tensor) -> bool:
@@ -283,6 +339,14 @@ def as_int64(y: Tensor) -> Tensor:
         Class indices as int64, rows as they are.
     """
     return y.long() if y.ndim == 1 else y
+
+
+def _weighted_sum(weights: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    """Add from the first to the last, which for a pair is ``lam * a + (1 - lam) * b`` to the bit."""
+    total = weights[0] * values[0]
+    for weight, value in zip(weights[1:], values[1:], strict=True):
+        total = total + weight * value
+    return total
 
 
 def _rows(y: Tensor, num_classes: int) -> Tensor:

@@ -112,6 +112,24 @@ def check_index(index: Tensor, batch_size: int) -> None:
                 raise AutomixError(f"index must be in [0, {batch_size - 1}], got {value}")
 
 
+def check_weights(weights: Tensor) -> None:
+    """Raise an error unless the weights of the images in a mixture are in [0, 1] and sum to 1.
+
+    Values are checked on the CPU only, see `check_classes`.
+
+    Args:
+        weights: Weights, ``(K,)`` or ``(N, K)``.
+    """
+    if weights.device.type != "cpu":
+        return
+    sums = weights.sum(dim=-1)
+    wrong = (sums - 1).abs() > 1e-3
+    if bool(wrong.any()):
+        raise AutomixError(f"weights must sum to 1, got {sums[wrong].flatten()[0].item():g}")
+    if (lowest := weights.min().item()) < 0:
+        raise AutomixError(f"weights must be in [0, 1], got {lowest:g}")
+
+
 def as_lam(lam: float | Tensor, batch_size: int) -> Tensor:
     """Check a given `lam` and return it as a tensor.
 

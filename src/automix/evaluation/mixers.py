@@ -76,7 +76,7 @@ def task_mixer(task: Task, mean: Sequence[float] | Tensor, std: Sequence[float] 
         x = last[0][1]
         with torch.no_grad(), eval_mode(task):
             mixed = task.make_mixed(x, labels, lam=per_sample, index=index, generator=generator)
-        if mixed.target.y_a.ndim != 1:
+        if mixed.target.y_a.ndim != 1 or mixed.target.more:
             raise AutomixError(f"task must mix pairs; {type(task).__name__} mixes more than two images")
         return denormalize(mixed.x, mean, std)
 
@@ -98,7 +98,7 @@ def mixes_pairs(task: Task, x: Tensor) -> bool:
     index = torch.tensor([1, 0], device=x.device)
     with eval_mode(task):
         target = task.mix(x[:2], lam=0.5, index=index).target
-    return target.y_a.ndim == 1 and torch.equal(target.y_b, index)
+    return target.y_a.ndim == 1 and not target.more and torch.equal(target.y_b, index)
 
 
 def _needs_no_network(name: str) -> bool:

@@ -26,8 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.core.blend import at_least_float32, blend
-from automix.core.draws import draw_dirichlet, draw_index, draw_lam
+from automix.core.blend import at_least_float32, blend, chain_members
+from automix.core.draws import draw_index, draw_weights
 from automix.core.errors import AutomixError
 from automix.core.objects import ObjectsRule, label_by_objects
 from automix.core.target import Mixed, MixedTarget, is_multi_label
@@ -97,11 +97,9 @@ def supermix(
     steps = (FAST_STEPS if fast else STEPS) if steps is None else steps
     per_sample = not fast if per_sample is None else per_sample
     _check_options(k, steps, sigma, sparsity)
-    weights = draw_weights(x, alpha, k, lam, per_sample, generator)
+    weights = draw_weights(x, alpha, k, lam=lam, per_sample=per_sample, generator=generator).expand(len(x), k)
     index = draw_index(x, index=index, generator=generator)
-    members = [torch.arange(len(x), device=x.device)]
-    for _ in range(k - 1):
-        members.append(index[members[-1]])
+    members = chain_members(index, k)
 
     with eval_mode(model) if isinstance(model, nn.Module) else nullcontext():
         with torch.no_grad():
@@ -128,21 +126,6 @@ def _check_options(k: int, steps: int, sigma: float, sparsity: float) -> None:
     check_whole("steps", steps, 1)
     for name, value in (("sigma", sigma), ("sparsity", sparsity)):
         check_range(name, value, 0)
-
-
-def draw_weights(
-    x: Tensor, alpha: float, k: int, lam: float | Tensor | None, per_sample: bool, generator: torch.Generator | None
-) -> Tensor:
-    """Draw the weights of the images in each sample; a given `lam` is that of the first, the others share the rest."""
-    if k == 2:
-        first = draw_lam(x, alpha, lam=lam, per_sample=per_sample, generator=generator)
-        return torch.stack([first, 1 - first], dim=-1).expand(len(x), 2)
-    weights = draw_dirichlet(x, (len(x) if per_sample else 1, k), alpha, generator)
-    if lam is not None:
-        first = draw_lam(x, alpha, lam=lam).reshape(-1, 1)
-        others = weights[:, 1:] / weights[:, 1:].sum(dim=1, keepdim=True)
-        weights = torch.cat([first.expand(len(x), 1), ((1 - first) * others).expand(len(x), -1)], dim=1)
-    return weights.expand(len(x), k)
 
 
 def find_masks(

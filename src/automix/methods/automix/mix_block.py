@@ -195,12 +195,27 @@ class MixBlock(nn.Module):
             if self.upsampling == "bilinear-logits":
                 return 1 - torch.sigmoid(F.interpolate(logit, size=size, mode="bilinear", align_corners=False))
             s_i = 1 - torch.sigmoid(logit)  # Eq. 5
-        if self.upsampling == "nearest":
-            return F.interpolate(s_i, size=size, mode="nearest")
-        return F.interpolate(s_i, size=size, mode="bilinear", align_corners=False)
+        return upsample(s_i, size, self.upsampling)
 
     def _attend(self, z_i: Tensor, z_j: Tensor, lam: Tensor, labels: tuple[Tensor, Tensor] | None) -> Tensor:
         """The logits of s_j, (N, 1, h, w)."""
+        logit = self.pair_logit(z_i, z_j, lam, labels)
+        if self.exact_mean:
+            logit = logit + as_map(bias_for_mean(logit.flatten(1), 1 - lam))
+        return logit
+
+    def pair_logit(self, z_i: Tensor, z_j: Tensor, lam: Tensor, labels: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Compute the logits of s_j, before their mean is solved for.
+
+        Args:
+            z_i: Feature maps of the first images, ``(N, C, h, w)``.
+            z_j: Feature maps of their partners.
+            lam: Share of the first image, ``()`` or ``(N,)``.
+            labels: y_i and y_j, as of `forward`.
+
+        Returns:
+            Logits, ``(N, 1, h, w)``.
+        """
         z_i, z_j = z_i.to(self.value_weight), z_j.to(self.value_weight)
         if self.normalize:
             z_i, z_j = F.group_norm(z_i, 1), F.group_norm(z_j, 1)
@@ -221,11 +236,7 @@ class MixBlock(nn.Module):
         p = similarity.softmax(dim=-1)  # (N, positions of z_i, positions of z_j), Eq. 6
         logit = (p @ value.transpose(1, 2)).reshape(len(z_i), 1, *z_i.shape[-2:])
         logit = sum((at_least_float32(term) for term in local_terms), logit)
-        if self.smooth:
-            logit = _average_neighbors(logit)
-        if self.exact_mean:
-            logit = logit + as_map(bias_for_mean(logit.flatten(1), 1 - lam))
-        return logit
+        return _average_neighbors(logit) if self.smooth else logit
 
     def _evidence(self, z: Tensor, y: Tensor) -> Tensor:
         """Compute w_y z, (N, 1, h, w); for rows the mean over their classes."""
@@ -236,6 +247,22 @@ class MixBlock(nn.Module):
             rows = y.to(self.w_c)
             w = rows @ self.w_c / rows.sum(dim=1, keepdim=True).clamp(min=1)
         return torch.einsum("nc,nchw->nhw", w, z).unsqueeze(1)
+
+
+def upsample(masks: Tensor, size: tuple[int, int], mode: str) -> Tensor:
+    """Enlarge masks to the size of the images.
+
+    Args:
+        masks: Masks, ``(N, K, h, w)``.
+        size: Height and width of the images.
+        mode: "nearest" or "bilinear".
+
+    Returns:
+        Masks, ``(N, K, *size)``.
+    """
+    if mode == "nearest":
+        return F.interpolate(masks, size=size, mode="nearest")
+    return F.interpolate(masks, size=size, mode="bilinear", align_corners=False)
 
 
 def scale_by_lam(z_i: Tensor, z_j: Tensor, lam: Tensor, k: float) -> tuple[Tensor, Tensor]:

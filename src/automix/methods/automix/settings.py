@@ -21,6 +21,7 @@ TeacherBatchNorm = Literal["eval", "train"]
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 """The names of the presets."""
 
+ImageCount = Annotated[int, Field(ge=2, le=4)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 _LAMBDA_LOSS = ("gamma", "epsilon", "variance_reward")  # used by l_lambda alone
@@ -40,7 +41,10 @@ class AutoMixSettings:
     """
 
     alpha: Annotated[float, Field(gt=0)] = 2.0
-    """``lam ~ Beta(alpha, alpha)``."""
+    """``lam ~ Beta(alpha, alpha)``; with more images, weights ``~ Dirichlet(alpha, ..., alpha)``."""
+    images: ImageCount | tuple[ImageCount, ...] = 2
+    """How many images the Mix Block mixes into one, 2 to 4; several numbers, such as ``(2, 3)``, to draw one of them in
+    each step. More than two are mixed as many_images.py says. Plain Mixup of `aux_loss` and `rest` stays with pairs."""
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = 0.999
     """Momentum of the teacher at the start of the training; it rises to 1 along a cosine. 0 makes the teacher a copy of
     the student, None trains student and Mix Block jointly on one loss (rows of the paper's Table 10)."""
@@ -71,7 +75,7 @@ class AutoMixSettings:
     the other batches images stay clean and the Mix Block rests."""
     lam_margin: Annotated[float, Field(ge=0, le=0.5)] = 0.08
     """Pairs with ``min(lam, 1 - lam) <= lam_margin`` are mixed as by Mixup: there is next to nothing to select
-    (0.08, paper 0, reference 0.08)."""
+    (0.08, paper 0, reference 0.08). With more images, where one has a weight of at least ``1 - lam_margin``."""
     block_margin: Annotated[float, Field(ge=0, le=0.5)] = 0.08
     """`lam_margin` of the samples that the Mix Block learns from (0.08, paper 0)."""
     distinct_pairs: bool = False
@@ -156,6 +160,8 @@ class AutoMixSettings:
             if name not in names:
                 raise unknown_name("option of automix", name, names)
         values = {**_CHANGED[preset], **overrides}
+        if isinstance(values.get("images"), list):
+            values["images"] = tuple(values["images"])
         if values.get("attention") is False:
             values.setdefault("upsampling", "nearest")  # a random cell is in or out: there is nothing to interpolate
         if values.get("aux_loss", "clean") != "clean" and "mixed_head" not in overrides:
@@ -169,6 +175,13 @@ class AutoMixSettings:
             raise AutomixError("rest has no effect with mix_share=1: every image is mixed by the Mix Block")
         if settings.exact_mean and (idle := [name for name in _LAMBDA_LOSS if name in overrides]):
             raise AutomixError(f"{idle[0]} has no effect with exact_mean=True: use preset='paper' or exact_mean=False")
+        if settings.images != 2:
+            if settings.images == ():
+                raise AutomixError("images must be a number from 2 to 4, or several; got none")
+            if not settings.attention:
+                raise AutomixError(f"images must be 2 with attention=False, got {settings.images}")
+            if settings.objects is not None:
+                raise AutomixError(f"objects must be None with images={settings.images}: they are for pairs")
         if settings.objects is None and (idle := [name for name in _OF_OBJECTS if name in overrides]):
             raise AutomixError(f"{idle[0]} has no effect without objects='teacher'")
         if settings.objects is not None and settings.momentum is None:
@@ -184,7 +197,8 @@ class AutoMixSettings:
         idle = (_LAMBDA_LOSS if self.exact_mean else ()) + (("objects", *_OF_OBJECTS) if self.objects is None else ())
         idle += tuple(name for name in _ADDED if getattr(self, name) == getattr(type(self), name))
         idle += ("rest",) if self.mix_share == 1 else ()
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in idle}
+        values = {name: value for name, value in dataclasses.asdict(self).items() if name not in idle}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def block_options(self) -> dict[str, Any]:
         """Return the fields that are options of `MixBlock`.
@@ -235,7 +249,7 @@ _PAPER: dict[str, Any] = {
 _ADDED = (
     *("mix_fade", "variance_reward", "pair_attention", "hidden_value", "lam_curve"),
     *("momentum_hold", "momentum_warmup", "teacher_batch_norm", "block_lr_floor", "block_margin", "distinct_pairs"),
-    "mixed_head",
+    *("mixed_head", "images"),
 )
 """Fields that `to_dict` leaves out while they have their defaults: runs recorded without them can be resumed."""
 

@@ -31,10 +31,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from automix.core.blend import as_map, blend, mask_spread
+from automix.core.blend import as_map, blend, blend_many, chain_members, mask_spread
 from automix.core.criteria import Criterion
 from automix.core.distributed import is_distributed
-from automix.core.draws import draw_cycle, draw_index, draw_lam, step_generator
+from automix.core.draws import draw_cycle, draw_index, draw_lam, draw_one, draw_weights, step_generator
 from automix.core.errors import AutomixError
 from automix.core.objects import label_by_objects
 from automix.core.target import Mixed, MixedTarget, join_mixed
@@ -42,6 +42,7 @@ from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_whole
 from automix.methods.automix.block_file import load_mix_block
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
+from automix.methods.automix.many_images import LOWEST_WEIGHT, masks_of_many
 from automix.methods.automix.mix_block import MixBlock
 from automix.methods.automix.settings import DECIDED_BY_BLOCK, AutoMixSettings
 from automix.methods.mixup import mixup
@@ -67,10 +68,13 @@ class Pairs:
     Attributes:
         lam: Share of the first image, ``()`` or ``(N,)``.
         index: Position of each image's partner, ``(N,)``.
+        weights: Weights of the images in mixtures of K images, ``(K,)`` or ``(N, K)``; the first one is `lam`. None for
+            pairs.
     """
 
     lam: Tensor
     index: Tensor
+    weights: Tensor | None = None
 
 
 class AutoMix(Task):
@@ -178,6 +182,9 @@ class AutoMix(Task):
             labeled_q = self._label_by_objects(mixed_q, x, y)
         if x.requires_grad and labeled_q.index is not None:  # the mask is a constant, the images are not
             labeled_q = replace(labeled_q, x=blend(x[: len(q.index)], labeled_q.index, labeled_q.mask))
+        if x.requires_grad and labeled_q.masks is not None:
+            members = chain_members(q.index, labeled_q.masks.shape[1])
+            labeled_q = replace(labeled_q, x=blend_many(x[: len(q.index)], members, labeled_q.masks))
         answers, terms = self._classification_terms(x, y, labeled_q, generator)
         if self._trained_block():
             terms.append(partial(self.generation_losses, x, y, z, k, generator))
@@ -375,11 +382,16 @@ class AutoMix(Task):
         """
         if self.mix_block.exact_mean:
             return {}
-        gap = (mixed.target.lam - mixed.mask.mean(dim=(1, 2, 3))).abs()
+        if mixed.masks is None:
+            gap = (mixed.target.lam - mixed.mask.mean(dim=(1, 2, 3))).abs()
+            variance = mixed.mask.var(dim=(1, 2, 3), correction=0)
+        else:
+            gap = (mixed.target.weights - mixed.masks.mean(dim=(2, 3))).abs()
+            variance = mixed.masks.var(dim=(2, 3), correction=0)
         gamma = self.settings.gamma * (1 - self.progress)
         loss = (gap - self.settings.epsilon).clamp(min=0).mean()
         if self.settings.variance_reward:  # SAMix
-            loss = loss - self.settings.variance_reward * mixed.mask.var(dim=(1, 2, 3), correction=0).mean()
+            loss = loss - self.settings.variance_reward * variance.mean()
         return {"loss_lambda": gamma * loss}
 
     # --- mixing
@@ -403,12 +415,51 @@ class AutoMix(Task):
         lam, index = pairs.lam, pairs.index
         x, y, z = (part[: len(index)] for part in (x, y, z))
         classes = y if classes is None else classes
+        margin = self.settings.lam_margin if margin is None else margin
+        if pairs.weights is not None:
+            return self._mix_many(x, y, z, pairs.weights, index, classes, margin)
         size = (x.shape[-2], x.shape[-1])
         mask = self.mix_block(z, z[index], lam, size, labels=(classes, classes[index]), generator=generator)
-        flat = torch.minimum(lam, 1 - lam) <= (self.settings.lam_margin if margin is None else margin)
+        flat = torch.minimum(lam, 1 - lam) <= margin
         # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
         mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
         return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask, index)
+
+    def _mix_many(
+        self, x: Tensor, y: Tensor, z: Tensor, weights: Tensor, index: Tensor, classes: Tensor, margin: float
+    ) -> Mixed:
+        """`_mix` for K images: i, index[i], index[index[i]], ...
+
+        With `exact_mean`, masks are also flat where a weight is too small for a mask of that mean.
+        """
+        members = chain_members(index, weights.shape[-1])
+        masks = self.masks_of_many(z, members, weights, (x.shape[-2], x.shape[-1]), classes)
+        flat = 1 - weights.amax(dim=-1) <= margin
+        if self.mix_block.exact_mean:
+            flat = flat | (weights.amin(dim=-1) < LOWEST_WEIGHT)
+        masks = torch.where(as_map(flat), weights.reshape(-1, len(members), 1, 1).to(masks.dtype), masks)
+        target = MixedTarget.of([y[of_image] for of_image in members], weights)
+        mixed = blend_many(x, members, masks)
+        if len(members) == 2:
+            return Mixed(mixed, target, masks[:, :1], index)
+        return Mixed(mixed, target, masks[:, :1], masks=masks)
+
+    def masks_of_many(
+        self, z: Tensor, members: Tensor, weights: Tensor, size: tuple[int, int], labels: Tensor
+    ) -> Tensor:
+        """Compute the masks of mixtures of K images (many_images.py).
+
+        Args:
+            z: Feature maps of the batch, ``(N, C, h, w)``.
+            members: Positions of the images of each mixture, ``(K, N)``.
+            weights: Weights of the images, ``(K,)`` or ``(N, K)``.
+            size: Height and width of the images.
+            labels: Labels of the batch.
+
+        Returns:
+            The masks, ``(N, K, *size)``.
+        """
+        return masks_of_many(self.mix_block, z, members, weights, size, labels)
 
     def _label_by_objects(self, mixed: Mixed, x: Tensor, classes: Tensor) -> Mixed:
         """The student's samples with labels by visible object; as they are without `objects`.
@@ -423,7 +474,7 @@ class AutoMix(Task):
         return label_by_objects(mixed, objects, self.settings.objects_rule, self.settings.objects_weight)
 
     def draw(self, x: Tensor, generator: torch.Generator, *, distinct: bool = False) -> Pairs:
-        """Draw lam and partners for the images that the Mix Block mixes.
+        """Draw lam and partners for the images that the Mix Block mixes; with `images`, weights and partners.
 
         Args:
             x: The images to pair.
@@ -434,9 +485,14 @@ class AutoMix(Task):
         Returns:
             The pairs.
         """
-        lam = draw_lam(x, self.settings.alpha, per_sample=self.settings.per_sample, generator=generator)
+        settings = self.settings
         draw_partners = draw_cycle if distinct else draw_index
-        return Pairs(lam, draw_partners(x, generator=generator))
+        images = settings.images if isinstance(settings.images, int) else draw_one(settings.images, generator)
+        if images == 2:
+            lam = draw_lam(x, settings.alpha, per_sample=settings.per_sample, generator=generator)
+            return Pairs(lam, draw_partners(x, generator=generator))
+        weights = draw_weights(x, settings.alpha, images, per_sample=settings.per_sample, generator=generator)
+        return Pairs(weights[..., 0], draw_partners(x, generator=generator), weights)
 
     def _rest(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
         """The images that the Mix Block does not mix, as the student sees them."""
@@ -482,7 +538,7 @@ class AutoMix(Task):
         generator: torch.Generator,
         classes: Tensor | None = None,
     ) -> Mixed:
-        """Mix a batch without training on it.
+        """Mix a batch without training on it: pairs if `lam` or `index` is given, else as many images as `images` says.
 
         Args:
             x: Images, ``(N, C, H, W)``.
@@ -495,8 +551,11 @@ class AutoMix(Task):
         Returns:
             The mixed batch.
         """
-        lam = draw_lam(x, self.settings.alpha, lam=lam, per_sample=self.settings.per_sample, generator=generator)
-        pairs = Pairs(lam, draw_index(x, index=index, generator=generator))
+        if lam is None and index is None:
+            pairs = self.draw(x, generator)
+        else:
+            lam = draw_lam(x, self.settings.alpha, lam=lam, per_sample=self.settings.per_sample, generator=generator)
+            pairs = Pairs(lam, draw_index(x, index=index, generator=generator))
         with eval_mode(self.classifier):
             z = self.tap(self.classifier, x)
         with eval_mode(self.mix_block):  # its BatchNorm, if it has one
