@@ -15,6 +15,7 @@ from typing import Any
 import generate
 import house
 import pytest
+from PIL import Image
 
 import automix
 from automix.runs.recipes import RECIPES
@@ -188,7 +189,16 @@ def test_a_study_is_what_its_logs_say(name: str, kept_runs: Path) -> None:
 
 def test_every_method_has_its_page() -> None:
     pages = {path.stem for path in (DOCS / "methods").glob("*.md")} - {"README"}
-    assert pages == set(automix.methods()) - {"vanilla"}
+    assert pages == set(automix.methods())
+
+
+@pytest.mark.parametrize("name", sorted(set(automix.methods()) - {"stylemix", "vanilla"}))
+def test_every_method_that_mixes_has_its_picture(name: str) -> None:
+    """StyleMix's weights are not part of the project, and `vanilla` does not mix."""
+    pictures = re.findall(r"!\[\w.+\]\((.+)\)", (DOCS / "methods" / f"{name}.md").read_text())
+    assert pictures[0] == f"../pictures/methods/{name}.png"
+    with Image.open(DOCS / "pictures" / "methods" / f"{name}.png") as picture:
+        assert 700 < picture.width < 850  # a row of photographs, as wide as a page
 
 
 # --- the architecture ------------------------------------------------------------------------------------------------

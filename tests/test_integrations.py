@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -314,6 +315,7 @@ def test_a_missing_package_is_named_with_the_extra(name: str, package: str, monk
 def test_notebook_runs_and_is_saved_without_outputs() -> None:
     """Its code cells in order, in one namespace; the last expression of a cell is its output."""
     notebook = json.loads((ROOT / "examples" / "automix_tour.ipynb").read_text())
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
     names: dict[str, Any] = {}
     shown = []
     for cell in notebook["cells"]:
@@ -329,6 +331,31 @@ def test_notebook_runs_and_is_saved_without_outputs() -> None:
     assert sum(hasattr(picture, "save") for picture in shown) == 2
     assert sum(names["losses"][-20:]) < 0.95 * sum(names["losses"][:20])
     assert names["accuracy"] > 25  # chance is 16.7
+
+
+@pytest.mark.parametrize(
+    ("missing", "wheels", "installed"),
+    [
+        (True, [], ["automix"]),
+        (True, ["automix-0.1.0-py3.whl", "automix-0.2.0-py3.whl"], ["automix-0.2.0-py3.whl"]),
+        (False, [], None),
+    ],
+)
+def test_the_first_cell_of_the_notebook_installs_what_is_missing(
+    missing: bool, wheels: list[str], installed: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for wheel in wheels:
+        (tmp_path / wheel).touch()
+    if missing:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    notebook = json.loads((ROOT / "examples" / "automix_tour.ipynb").read_text())
+    first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    exec("".join(first["source"]), {})
+    expected = [] if installed is None else [[sys.executable, "-m", "pip", "install", "--quiet", *installed]]
+    assert commands == expected
 
 
 @pytest.mark.parametrize("name", ["collate", "timm_loop", "lightning_module", "hf_trainer", "accelerate_loop"])
