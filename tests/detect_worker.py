@@ -14,7 +14,6 @@ def main(config: str) -> None:
     results = training.train_detector(DetectConfig.load(Path(config)))
     if bool(results) != (os.environ["RANK"] == "0"):
         raise SystemExit("only the main process must have results")
-    os._exit(0)  # see ddp_worker.py
 
 
 if __name__ == "__main__":

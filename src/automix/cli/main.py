@@ -76,9 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may have bytes that are no text
     code = run(sys.argv[1:] if arguments is None else arguments)
     sys.stderr.flush()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        # Once in some fifty runs gloo's threads abort the interpreter's ordinary exit, after all work is done.
-        os._exit(code)
     sys.exit(code)
 
 

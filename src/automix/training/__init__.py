@@ -16,7 +16,7 @@ from automix.training.log import Display, RunLog
 from automix.training.loop import NotFiniteError, fit
 from automix.training.prepare import hold_folder, prepare
 from automix.training.run import Run
-from automix.training.signals import Stopped, catch_signals
+from automix.training.signals import Stopped, StopRequest, catch_signals
 
 __all__ = [
     "Bar",
@@ -83,12 +83,20 @@ def train(
     display = display or Silent()
     config = settle_normalization(config, resume=resume)
     with catch_signals() as stop, process_group(config.device) as world, hold_folder(config, world):
-        progress = display.reading if world.is_main_process else None
-        run = prepare(config, world, resume=resume, overwrite=overwrite, progress=progress)
-        log = RunLog(run, display)
-        try:
-            fit(run, log, stop)
-            world.wait()
-            return log.finish(run)
-        finally:
-            log.close()
+        return _train(config, world, stop, display, resume=resume, overwrite=overwrite)
+
+
+def _train(
+    config: TrainConfig, world: World, stop: StopRequest, display: Display, *, resume: bool, overwrite: bool
+) -> dict[str, Any]:
+    """Train in one of the processes; a function of its own, so that the network is gone before the process group."""
+    progress = display.reading if world.is_main_process else None
+    run = prepare(config, world, resume=resume, overwrite=overwrite, progress=progress)
+    log = RunLog(run, display)
+    try:
+        fit(run, log, stop)
+        summary = log.finish(run)
+        world.wait()
+        return summary
+    finally:
+        log.close()

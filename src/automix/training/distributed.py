@@ -1,6 +1,15 @@
-"""One process or many. Without torchrun, all of this does nothing."""
+"""One process or many. Without torchrun, all of this does nothing.
 
+The threads of a gloo group end with its last owner, and a DistributedDataParallel is one. If that one is freed last, it
+waits for gloo's threads while it holds Python's lock (the GIL), which a gloo thread needs to free a tensor: the process
+hangs. If the group is never freed, its threads run while the interpreter shuts down, and may abort the process. So the
+networks are freed first, then the group, which `destroy_process_group` frees without the lock.
+"""
+
+import gc
+import importlib
 import os
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,6 +94,9 @@ class World:
 def process_group(device: str) -> Iterator[World]:
     """Join the other processes that torchrun started, if it did.
 
+    At the end of the `with` block the group is destroyed and its threads have ended. Variables that hold a
+    DistributedDataParallel must be gone by then.
+
     Args:
         device: The `device` setting, which decides the backend.
 
@@ -101,22 +113,34 @@ def process_group(device: str) -> Iterator[World]:
     try:
         _join(world, device)
         yield world
-    except RuntimeError as error:  # from any exchange, those inside DistributedDataParallel's backward pass too
-        if not _is_lost_connection(error):
+    except BaseException as error:
+        _release_locals(error)
+        if not isinstance(error, RuntimeError) or not _is_lost_connection(error):
             raise
+        # from any exchange, those inside DistributedDataParallel's backward pass too
         raise ProcessLostError(
             f"process {world.rank} of {world.size} lost another one ({str(error).splitlines()[0]}); "
             "the last checkpoint is intact, continue with the same command and --resume"
         ) from error
     finally:
         if dist.is_initialized():
+            gc.collect()
             dist.destroy_process_group()
+
+
+def _release_locals(error: BaseException | None) -> None:
+    """Forget the variables of the functions that an error has left: its traceback would keep their networks."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _join(world: World, device: str) -> None:
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if cuda:
         torch.cuda.set_device(world.local_rank)
+    # Imported later, by DistributedDataParallel, its functions would keep the group in their default arguments.
+    importlib.import_module("torch.distributed.nn.functional")
     store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
     if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
         # torchrun keeps its store when it restarts the processes, with the addresses of those that are dead in it

@@ -64,19 +64,27 @@ def train_detector(
     """
     report = report or Silent()
     with catch_signals() as stop, process_group(config.device) as world, _lock(config, world):
-        run = prepare(config, resume=resume, overwrite=overwrite, world=world)
-        try:
-            fit(run, report, stop)
-            if not world.is_main_process:
-                return {}
-            save_detector(config.folder / DETECTOR, run.detector, run.card)
-            about = {"steps": run.step, "seconds": round(run.seconds, 1)}
-            evaluation = evaluate_detector(run.detector, run.test, track=report.track)
-            results = write_results(config.folder, config, evaluation, {**about, "test_images": len(run.test)})
-        finally:
-            report.close()
-    report.end(results, config.folder)
+        results = _train(config, world, stop, report, resume=resume, overwrite=overwrite)
+    if world.is_main_process:
+        report.end(results, config.folder)
     return results
+
+
+def _train(
+    config: DetectConfig, world: World, stop: StopRequest, report: Report, *, resume: bool, overwrite: bool
+) -> dict[str, Any]:
+    """Train in one of the processes; a function of its own, so that the network is gone before the process group."""
+    run = prepare(config, resume=resume, overwrite=overwrite, world=world)
+    try:
+        fit(run, report, stop)
+        if not world.is_main_process:
+            return {}
+        save_detector(config.folder / DETECTOR, run.detector, run.card)
+        about = {"steps": run.step, "seconds": round(run.seconds, 1)}
+        evaluation = evaluate_detector(run.detector, run.test, track=report.track)
+        return write_results(config.folder, config, evaluation, {**about, "test_images": len(run.test)})
+    finally:
+        report.close()
 
 
 def _lock(config: DetectConfig, world: World) -> AbstractContextManager[None]:
