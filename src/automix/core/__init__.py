@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     )
     from automix.core.distributed import is_distributed, rank_and_world
     from automix.core.draws import (
+        Pairing,
         draw_dirichlet,
         draw_index,
         draw_lam,
         draw_one,
+        draw_other_class,
         draw_uniform,
         step_generator,
         step_seed,
@@ -78,6 +80,7 @@ __all__ = [
     "MixedTarget",
     "Normalization",
     "ObjectsRule",
+    "Pairing",
     "PixelTarget",
     "Resize",
     "as_int64",
@@ -104,6 +107,7 @@ __all__ = [
     "draw_index",
     "draw_lam",
     "draw_one",
+    "draw_other_class",
     "draw_uniform",
     "draw_weights",
     "full_mask",

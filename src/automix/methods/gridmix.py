@@ -27,7 +27,7 @@ from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch, check_shape
 from automix.core.transform import MixTransform
 from automix.core.validation import check_choice, check_range, check_whole
-from automix.networks.feature_tap import channels_last_maps, count_classes, find_tap, stage_modules
+from automix.networks.feature_tap import count_classes, find_tap, stage_modules, to_feature_map
 from automix.tasks.mix_task import MixTask
 from automix.tasks.task import StepOutput
 
@@ -223,7 +223,8 @@ class GridMixTask(MixTask):
                 answers.append(self.run_student(mixed.x, hooked=True))
             finally:
                 handle.remove()
-            patches = self.patch_weight * self.patch_loss(maps[0], mixed)
+            z = to_feature_map(maps[0], mixed.x, self.layer, self.patch_head.in_channels)
+            patches = self.patch_weight * self.patch_loss(z, mixed)
             return {"loss_mixed": self.loss(answers[0], mixed.target), "loss_patches": patches}
 
         groups = [partial(self.clean_term, x, y), mixed_terms] if self.one_hot_loss else [mixed_terms]
@@ -233,13 +234,12 @@ class GridMixTask(MixTask):
         """Compute the loss on the labels of the cells.
 
         Args:
-            z: The last feature map.
+            z: The last feature map, ``(N, C, h, w)``.
             mixed: The mixed batch.
 
         Returns:
             The mean over all cells; where the map is coarser than the grid, of the mixed labels of its positions.
         """
-        z = z.permute(0, 3, 1, 2) if channels_last_maps(self.student) else z
         grid = self.options.get("grid") or CELLS
         cells = (min(grid, z.shape[2]), min(grid, z.shape[3]))
         logits = self.patch_head(F.adaptive_avg_pool2d(z, cells)).flatten(2).transpose(1, 2).flatten(0, 1)

@@ -221,7 +221,7 @@ class RecursiveMixTask(MixTask):
             boxes / boxes.new_tensor(_cells(mixed.x, maps)).to(maps), (maps.shape[-2], maps.shape[-1])
         )
         area = inside.sum(dim=(1, 2, 3)).clamp(min=torch.finfo(inside.dtype).tiny)
-        pooled = (maps * inside).sum(dim=(2, 3)) / area.unsqueeze(1)
+        pooled = ((maps * inside).sum(dim=(2, 3)) / area.unsqueeze(1)).to(maps.dtype)
         now = at_least_float32(reader.classify(self.student, pooled))
         agreement = F.cross_entropy(now, before.softmax(dim=1), reduction="none")
         losses = {

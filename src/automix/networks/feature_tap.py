@@ -38,7 +38,7 @@ class FeatureTap:
         if self.index is not None:
             read: Any = model.forward_intermediates
             return read(x, indices=[self.index], stop_early=True, intermediates_only=True, output_fmt="NCHW")[0]
-        z = _as_map(_run_until(model, str(self.name), x), x, str(self.name), self.channels)
+        z = to_feature_map(_run_until(model, str(self.name), x), x, str(self.name), self.channels)
         if z.shape[1] != self.channels:
             raise AutomixError(f"layer {self.name!r} must return (N, {self.channels}, h, w), got {tuple(z.shape)}")
         return z
@@ -155,7 +155,9 @@ def _shorten(names: list[str]) -> str:
 
 def _count_channels(model: nn.Module, name: str) -> int:
     try:
-        return _try_out(model, lambda copied, image: _as_map(_run_until(copied, name, image), image, name)).shape[1]
+        return _try_out(
+            model, lambda copied, image: to_feature_map(_run_until(copied, name, image), image, name)
+        ).shape[1]
     except Exception as error:
         raise AutomixError(
             f"layer {name!r}: cannot count its channels by a trial run ({one_line(error)}); pass channels=..."
@@ -189,8 +191,18 @@ def _run_until(model: nn.Module, name: str, x: Tensor) -> Any:
     raise AutomixError(f"layer must be a submodule that runs in a forward pass, got {name!r}")
 
 
-def _as_map(output: Any, x: Tensor, name: str, channels: int | None = None) -> Tensor:
-    """The map (N, C, h, w) in the output of a layer for images `x`; `channels` is C if it is known."""
+def to_feature_map(output: Any, x: Tensor, name: str, channels: int | None = None) -> Tensor:
+    """Find the map in the output of a layer.
+
+    Args:
+        output: Maps with the channels first or last, tokens of patches ``(N, T, C)``, or a tuple that starts with them.
+        x: The images, ``(N, C, H, W)``.
+        name: Name of the layer, for the message.
+        channels: Number of channels, if it is known.
+
+    Returns:
+        The map, ``(N, C, h, w)``.
+    """
     if isinstance(output, tuple | list) and output:
         output = output[0]  # of blocks that return attention, too
     if isinstance(output, Tensor) and output.ndim == 4:
