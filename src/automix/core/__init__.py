@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         draw_lam,
         draw_one,
         draw_uniform,
+        draw_weights,
         step_generator,
         step_seed,
     )
