@@ -71,6 +71,7 @@ def style(x: Tensor) -> dict[str, Any]:
 
 
 TRAITS: dict[str, Traits] = {
+    "adautomix": Traits(options={"layer": "body"}),
     "alignmix": Traits(blends=False, further=few_iterations, options={"layer": "body", "iterations": 3}),
     "attentivemix": Traits(further=attention, options={"layer": "body", "plus": True}),  # k = 6 is always the same lam
     "augmix": Traits(mixes=False, blends=False, batch_of_one=True),  # three views make three values

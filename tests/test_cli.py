@@ -14,6 +14,7 @@ from automix.cli import main as cli
 from automix.cli._flags import read_options
 from automix.core.errors import AutomixError
 from automix.evaluation.suite import EVALUATORS
+from automix.methods import has_own_teacher
 from automix.runs.config import TrainConfig
 from automix.training.signals import Stopped
 
@@ -228,7 +229,7 @@ def test_methods_lists_options_that_train_takes(method: str, capsys: pytest.Capt
     flags = {flag for flag, _, meaning in rows if meaning.endswith(".")}
     assert len(flags) == len(rows)  # each once, each with a meaning
     assert {"--method-options.mix_until", "--method-options.mix_share"} <= flags
-    assert ("--ema" in flags) == (method != "automix")
+    assert ("--ema" in flags) != has_own_teacher(method)
 
 
 @pytest.mark.parametrize("method", ["mixup", "puzzlemix", "augmix", "patchup", "alignmix"])
@@ -367,7 +368,16 @@ def test_mix_draws_every_method_or_says_that_it_needs_a_network(
 ) -> None:
     images = [str(path) for path in sorted((photos / "test").rglob("*.png"))[:3]]
     code = cli.run(["mix", *images, "--method", method, "--size", "16", "--out", str(tmp_path / "mixed.png")])
-    needs_a_network = {"alignmix", "attentivemix", "automix", "comixup", "patchup", "puzzlemix", "stylemix", "supermix"}
-    assert (code != 0) == (method in needs_a_network | {"transmix"})
+    needs_a_network = {
+        "adautomix",
+        "alignmix",
+        "attentivemix",
+        "automix",
+        "comixup",
+        "patchup",
+        "puzzlemix",
+        "stylemix",
+    }
+    assert (code != 0) == (method in needs_a_network | {"supermix", "transmix"})
     assert (tmp_path / "mixed.png").exists() == (code == 0)
     assert code == 0 or f"method '{method}' needs a network" in capsys.readouterr().err

@@ -189,7 +189,7 @@ def test_every_method_mixes_or_gives_a_one_line_reason(explorer: Explorer, pair:
     assert next(iter(found)) == "automix"
     assert set(found) == set(automix.methods())
     lines = {name: blend for name, blend in found.items() if isinstance(blend, str)}
-    assert set(lines) == {"augmix", "pixmix", "stylemix", "transmix", "vanilla"}
+    assert set(lines) == {"adautomix", "augmix", "pixmix", "stylemix", "transmix", "vanilla"}
     assert {name for name, line in lines.items() if line == ONE_IMAGE} == {"augmix", "pixmix", "vanilla"}
     assert all("\n" not in line for line in lines.values())
     for blend in found.values():

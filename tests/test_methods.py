@@ -25,7 +25,9 @@ from automix.methods import find_method
 
 COPYING = ("attentivemix", "cutmix", "fmix", "gridmix", "saliencymix", "transmix", "vanilla")  # pixels as they are
 FUNCTIONS: dict[str, Callable[..., Mixed]] = {
-    name: getattr(import_module(f"automix.methods.{name}"), name) for name in automix.methods() if name != "automix"
+    name: getattr(import_module(f"automix.methods.{name}"), name)
+    for name in automix.methods()
+    if name not in ("adautomix", "automix")  # tasks alone
 }
 MIXING = [name for name in FUNCTIONS if traits(name).mixes]
 TAKING_OBJECTS = [name for name in FUNCTIONS if "objects" in inspect.signature(FUNCTIONS[name]).parameters]

@@ -23,6 +23,7 @@ from automix.runs.classifier import Card, WithNormalization
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 NEED_A_NETWORK = {
+    "adautomix",
     "alignmix",
     "attentivemix",
     "automix",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         draw_one,
         draw_other_class,
         draw_uniform,
+        draw_weights,
         step_generator,
         step_seed,
     )
