@@ -205,7 +205,6 @@ class ResizeMix(MixTransform):
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
-        alpha: ``lam ~ Beta(alpha, alpha)``.
         scope: Smallest and largest `tau`, in [0, 1]; (0.1, 0.8) if not given.
         corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``; drawn if not given.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.

@@ -156,7 +156,6 @@ class SmoothMix(MixTransform):
         label_smoothing: Share of each label that is spread over all classes, in [0, 1).
         per_sample: Draw `lam` for every sample instead of once for the batch.
         generator: Source of randomness; torch's default generator if not given.
-        alpha: ``lam ~ Beta(alpha, alpha)``.
         scope: Smallest and largest sigma, > 0, in shares of the image's sides; (0.25, 0.5) if not given.
         center: Pixel (row, column) of the patch's center, ``(2,)`` or ``(N, 2)``; drawn if not given.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
