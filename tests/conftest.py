@@ -68,3 +68,17 @@ def browser() -> Iterator[Any]:
         started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-sync", *quiet])
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def find_violations() -> Callable[[Any], list[str]]:
+    """A function that lists what axe-core objects to on a page: impact, rule and the first element."""
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="needs axe-core: pip install 'automix[dev]'"
+    ).Axe()
+
+    def violations_of(page: Any) -> list[str]:
+        found = axe.run(page).response["violations"]
+        return [f"{one['impact']}: {one['id']}, {one['nodes'][0]['html'][:100]}" for one in found]
+
+    return violations_of

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -577,4 +578,38 @@ def test_printed_pages_are_dark_on_white(browser: Any, pages: dict[str, Path]) -
     assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert visit.page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     assert visit.page.pdf(format="A4").startswith(b"%PDF")
+    visit.context.close()
+
+
+@pytest.mark.parametrize("name", ["one", "three"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_nothing(
+    browser: Any,
+    pages: dict[str, Path],
+    find_violations: Callable[[Any], list[str]],
+    name: str,
+    width: int,
+    scheme: str,
+) -> None:
+    """Contrast, headings, names of tables and pictures, with everything unfolded: the errors are among it."""
+    visit = Visit(browser, pages[name], width, scheme)
+    for details in visit.page.locator("details").all():
+        details.evaluate("one => one.open = true")
+    assert name != "one" or visit.page.locator("#errors img").count() >= 2
+    assert find_violations(visit.page) == []
+    visit.context.close()
+
+
+def test_the_keyboard_reaches_the_parts_and_chooses_epochs(browser: Any, pages: dict[str, Path]) -> None:
+    visit = Visit(browser, pages["one"])
+    page = visit.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#errors"
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#errors")
+    page.locator(".epochs input:checked").first.focus()
+    shown = page.locator(".epochs figure:visible")
+    assert "epoch 2" in shown.inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert "epoch 1" in shown.inner_text()
     visit.context.close()

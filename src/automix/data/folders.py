@@ -258,7 +258,7 @@ def check_same_classes(name: str, train: tuple[str, ...], test: tuple[str, ...])
     only_train, only_test = (min(set(a) - set(b), default=None) for a, b in ((train, test), (test, train)))
     odd = ((only_train, "test"), (only_test, "training"))
     parts = [f"{class_!r} has no {use} images" for class_, use in odd if class_ is not None]
-    reason = " and ".join(parts) or "their order differs"
+    reason = f"{' and '.join(parts)}: add some or remove the class" if parts else "their order differs"
     raise AutomixError(f"{name}: training and test set must have the same classes; {reason}")
 
 

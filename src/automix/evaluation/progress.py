@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -57,7 +58,7 @@ def progress_bar(items: Iterable[Item], total: int, what: str) -> Iterable[Item]
 
 
 def progress_lines(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """Print a line on stderr every ten seconds, for output that is no terminal.
+    """Print a line on stderr every ten seconds with the time that is left, for output that is no terminal.
 
     Args:
         items: What is iterated over.
@@ -67,10 +68,12 @@ def progress_lines(items: Iterable[Item], total: int, what: str) -> Iterator[Ite
     Yields:
         The same items.
     """
-    last = time.monotonic()
+    start = last = time.monotonic()
     for done, item in enumerate(items):
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
-            sys.stderr.write(f"{what}: {done} of {total}\n")
+        now = time.monotonic()
+        if done and now - last >= SECONDS_BETWEEN_LINES:
+            last = now
+            left = timedelta(seconds=round((now - start) / done * (total - done)))
+            sys.stderr.write(f"{what}: {done} of {total}, {left} left\n")
             sys.stderr.flush()
         yield item

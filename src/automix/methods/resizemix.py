@@ -209,7 +209,6 @@ class ResizeMix(MixTransform):
         prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
         pairing: "random", or "other-class" for partners of another class, as far as the batch permits.
-        alpha: ``lam ~ Beta(alpha, alpha)``.
         scope: Smallest and largest `tau`, in [0, 1]; (0.1, 0.8) if not given.
         corner: Pixel (row, column) of the pasted image's upper left corner, ``(2,)`` or ``(N, 2)``; drawn if not given.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.

@@ -160,7 +160,6 @@ class SmoothMix(MixTransform):
         prob: Probability that a batch is mixed at all, in [0, 1]; 1 if not given.
         generator: Source of randomness; torch's default generator if not given.
         pairing: "random", or "other-class" for partners of another class, as far as the batch permits.
-        alpha: ``lam ~ Beta(alpha, alpha)``.
         scope: Smallest and largest sigma, > 0, in shares of the image's sides; (0.25, 0.5) if not given.
         center: Pixel (row, column) of the patch's center, ``(2,)`` or ``(N, 2)``; drawn if not given.
         objects_rule: "absolute" or "relative", for objects that are passed in the call; "absolute" if not given.
