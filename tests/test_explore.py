@@ -12,7 +12,7 @@ import subprocess
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -664,6 +664,30 @@ def test_the_page_fits_the_screen_in_light_and_dark(browser: Any, server: Server
     background = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
     shades = [int(shade) for shade in re.findall(r"\d+", background)][:3]
     assert max(shades) < 60 if scheme == "dark" else min(shades) > 200
+    visit.close(server)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(
+    browser: Any, server: Server, find_violations: Callable[[Any], list[str]], scheme: str
+) -> None:
+    visit = Visit(browser, server, scheme=scheme)
+    found = find_violations(visit.page)
+    assert [one for one in found if one.startswith(("serious", "critical"))] == []
+    visit.close(server)
+
+
+def test_the_keyboard_moves_lam_and_chooses_images(browser: Any, server: Server) -> None:
+    visit = Visit(browser, server)
+    start = visit.mixed()
+    visit.page.locator("#am-lam input[type=range]").focus()
+    visit.page.keyboard.press("ArrowRight")
+    visit.wait_for_another(start)
+    moved = visit.mixed()
+    visit.page.locator("#am-side-1 [data-number='5']").focus()
+    visit.page.keyboard.press("Enter")
+    visit.wait_for_another(moved)
+    assert visit.page.locator("#am-side-1 [data-number='5']").get_attribute("aria-pressed") == "true"
     visit.close(server)
 
 
