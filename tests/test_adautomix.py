@@ -176,7 +176,7 @@ def test_a_step_of_the_block_makes_samples_harder_or_easier(step: int) -> None:
     with torch.no_grad():
         for parameter in task.mix_block.parameters():
             assert parameter.grad is not None
-            parameter -= 0.05 * parameter.grad
+            parameter.sub_(0.05 * parameter.grad)
     after, _ = parts_of_generation(task, x, y, z)
     assert after < before if step else after > before
 

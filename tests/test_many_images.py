@@ -195,7 +195,10 @@ def test_mixup_of_many_images_one_by_one(count: int, per_sample: bool) -> None:
 
 def test_mixup_of_two_images_is_mixup() -> None:
     x, y = batch()
-    plain, two = (automix.mixup(x, y, generator=step_generator(0, 0), **more) for more in ({}, {"images": 2}))
+    plain, two = (
+        automix.mixup(x, y, generator=step_generator(0, 0)),
+        automix.mixup(x, y, images=2, generator=step_generator(0, 0)),
+    )
     assert torch.equal(plain.x, two.x)
     assert torch.equal(plain.target.lam, two.target.lam)
     mask = torch.stack([plain.target.lam, 1 - plain.target.lam]).reshape(1, 2, 1, 1)

@@ -46,7 +46,7 @@ class MixedTarget:
     more: tuple[tuple[Tensor, Tensor], ...] = ()
 
     def __post_init__(self) -> None:
-        if all(y.dtype == torch.int64 for y in self.labels):
+        if self.y_a.dtype == self.y_b.dtype == torch.int64 and not self.more:
             return
         y_a = as_int64(self.y_a)
         object.__setattr__(self, "y_b", y_a if self.y_b is self.y_a else as_int64(self.y_b))
@@ -152,9 +152,12 @@ class MixedTarget:
     def _mix(self, of: Callable[[Tensor], Tensor]) -> Tensor:
         """Mix a value of each label, ``(N,)``, as the labels are mixed."""
         first = of(self.y_a)
-        if self.y_b is self.y_a and not self.more:
+        if self.more:
+            return _weighted_sum(self._weights(first), [first, *map(of, self.labels[1:])])
+        if self.y_b is self.y_a:
             return first
-        return _weighted_sum(self._weights(first), [first, *map(of, self.labels[1:])])
+        lam = self.lam.to(first)
+        return lam * first + (1 - lam) * of(self.y_b)
 
     def bce(self, logits: Tensor, threshold: float | None = None, label_smoothing: float = 0.0) -> Tensor:
         """Compute the binary cross-entropy, averaged over samples and classes.
@@ -193,8 +196,11 @@ class MixedTarget:
         def credit(y: Tensor) -> Tensor:
             return (y == prediction).float() if y.ndim == 1 else y.gather(1, prediction.unsqueeze(1)).squeeze(1).float()
 
-        credits = [credit(y) for y in self.labels]
-        return _weighted_sum(self._weights(credits[0]), credits).mean()
+        if self.more:
+            credits = [credit(y) for y in self.labels]
+            return _weighted_sum(self._weights(credits[0]), credits).mean()
+        lam = self.lam.float()
+        return (lam * credit(self.y_a) + (1 - lam) * credit(self.y_b)).mean()
 
     def soft(self, num_classes: int | None = None, label_smoothing: float = 0.0) -> Tensor:
         """Return the mixed label as rows.
@@ -342,7 +348,6 @@ def as_int64(y: Tensor) -> Tensor:
 
 
 def _weighted_sum(weights: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
-    """Add from the first to the last, which for a pair is ``lam * a + (1 - lam) * b`` to the bit."""
     total = weights[0] * values[0]
     for weight, value in zip(weights[1:], values[1:], strict=True):
         total = total + weight * value

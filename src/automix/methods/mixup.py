@@ -58,8 +58,8 @@ def mixup(
         The mixed images, their target and the mask that was applied.
     """
     check_batch(x, y)
-    check_whole("images", images, 2)
-    if images > 2:
+    if images != 2:
+        check_whole("images", images, 2)
         if objects is not None:
             raise AutomixError(f"objects must be None with images={images}: labels by visible object are for pairs")
         check_objects_rule(objects_rule, objects_weight)

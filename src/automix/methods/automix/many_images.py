@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from automix.methods.automix.mix_block import MixBlock, upsample
+from automix.methods.automix.mix_block import ENLARGE, MixBlock
 
 LOWEST_WEIGHT = 0.01  # below it masks are flat: a mask of so small a mean is a cell or less
 NEWTON_STEPS = 16
@@ -69,8 +69,8 @@ def partition(logit: Tensor, weights: Tensor, size: tuple[int, int], upsampling:
     if exact_mean:
         logit = logit + shifts_for_means(logit.flatten(2), weights)[..., None, None]
     if upsampling == "bilinear-logits":
-        return F.interpolate(logit, size=size, mode="bilinear", align_corners=False).softmax(dim=1)
-    return upsample(logit.softmax(dim=1), size, upsampling)
+        return F.interpolate(logit, size=size, **ENLARGE["bilinear"]).softmax(dim=1)
+    return F.interpolate(logit.softmax(dim=1), size=size, **ENLARGE[upsampling])
 
 
 def shifts_for_means(logit: Tensor, weights: Tensor) -> Tensor:

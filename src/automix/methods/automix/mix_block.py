@@ -50,6 +50,11 @@ from automix.core.validation import check_choice, check_range, check_whole
 
 UPSAMPLING = ("bilinear", "nearest", "bilinear-logits")
 INITS = ("torch", "reference")
+ENLARGE: dict[str, dict[str, Any]] = {
+    "nearest": {"mode": "nearest"},
+    "bilinear": {"mode": "bilinear", "align_corners": False},
+}
+"""Options of ``F.interpolate`` by the name of an upsampling."""
 
 
 class MixBlock(nn.Module):
@@ -195,7 +200,7 @@ class MixBlock(nn.Module):
             if self.upsampling == "bilinear-logits":
                 return 1 - torch.sigmoid(F.interpolate(logit, size=size, mode="bilinear", align_corners=False))
             s_i = 1 - torch.sigmoid(logit)  # Eq. 5
-        return upsample(s_i, size, self.upsampling)
+        return F.interpolate(s_i, size=size, **ENLARGE[self.upsampling])
 
     def _attend(self, z_i: Tensor, z_j: Tensor, lam: Tensor, labels: tuple[Tensor, Tensor] | None) -> Tensor:
         """The logits of s_j, (N, 1, h, w)."""
@@ -247,22 +252,6 @@ class MixBlock(nn.Module):
             rows = y.to(self.w_c)
             w = rows @ self.w_c / rows.sum(dim=1, keepdim=True).clamp(min=1)
         return torch.einsum("nc,nchw->nhw", w, z).unsqueeze(1)
-
-
-def upsample(masks: Tensor, size: tuple[int, int], mode: str) -> Tensor:
-    """Enlarge masks to the size of the images.
-
-    Args:
-        masks: Masks, ``(N, K, h, w)``.
-        size: Height and width of the images.
-        mode: "nearest" or "bilinear".
-
-    Returns:
-        Masks, ``(N, K, *size)``.
-    """
-    if mode == "nearest":
-        return F.interpolate(masks, size=size, mode="nearest")
-    return F.interpolate(masks, size=size, mode="bilinear", align_corners=False)
 
 
 def scale_by_lam(z_i: Tensor, z_j: Tensor, lam: Tensor, k: float) -> tuple[Tensor, Tensor]:
