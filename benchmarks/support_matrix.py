@@ -36,7 +36,8 @@ such form.
 - compiled task: `task.compile(fullgraph=True)`. Student, teacher and Mix Block have no graph breaks. Passes in which a
   method reads or changes a layer of the student run without compiled code.
 - bf16: weights and images of bfloat16. Autocast is in [every kind of loop](results/loops.md).
-- uint8: images of uint8, as functions and transforms take them. Pixels are copied, never blended or resized.
+- uint8: images of uint8, which the function takes, and the transform but for AttentiveMix. Pixels are copied, never
+  blended or resized.
 - lam per sample: `per_sample=True`.
 - partners of another class: `pairing="other-class"`.
 - multi-label: rows of bool or integers.
@@ -44,7 +45,7 @@ such form.
   average pooling.
 - collate: a transform in the collate function of a `DataLoader`. AttentiveMix, StyleMix and SuperMix need a network
   there.
-- odd batch: images that are neither square nor of an even size, in an odd number; the next batch has fewer.
+- odd batch: five images of 19 x 22 pixels, then three.
 - video: clips `(N, C, T, H, W)` with the transform. One mask mixes all frames. Refused where channels are colors.
 
 Graphs were compiled with the eager backend, which traces them as a whole and runs their operations as they are. Nothing

@@ -457,7 +457,7 @@ class Task(nn.Module, ABC):
 
     # --- what nn.Module would do otherwise
 
-    def compile(self, **options: Any) -> None:  # type: ignore[override]
+    def compile(self, **options: Any) -> None:
         """Compile the networks of the task in place, as ``nn.Module.compile`` does, each as a whole.
 
         Mixing stays as it is: its numbers come from a generator, which `torch.compile` does not take. Passes in which a

@@ -24,7 +24,7 @@ JUMPS = 48  # of each point, that are drawn
 SETTLING = 16  # jumps before these, after which a point is on the attractor
 
 
-@torch.compiler.assume_constant_result  # a graph has the pictures as they are
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # a graph has the pictures as they are
 def fractals(height: int, width: int, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Pictures in [0, 1], (PICTURES, channels, height, width), always the same ones. Do not write into them."""
     return draw_fractals(height, width, channels, device, dtype)
