@@ -138,7 +138,7 @@ def test_a_block_that_was_trained_with_classes_is_used_without_them() -> None:
 
 def test_one_image_and_wrong_views() -> None:
     a, b = views()
-    assert torch.isfinite(make()(a[:1], b[:1]).loss)  # type: ignore[arg-type]
+    assert torch.isfinite(make()(a[:1], b[:1]).loss)
     with pytest.raises(ValueError, match="same shape"):
         make()(a, b[:4])
     with pytest.raises(ValueError, match="channels"):

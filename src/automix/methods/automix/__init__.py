@@ -1,7 +1,7 @@
 """AutoMix (Liu et al., 2022): a Mix Block learns which pixels of two images to keep, from the classifier's own loss.
 
-`AutoMix` is the task, `AutoMixSettings` its settings and presets, `MixBlock` the mask generator. ``mix_block="zoo:NAME"``
-starts with a block that comes with the package, and `automix models` lists these. `AutoMixUnlabeled` needs no labels.
+`AutoMix` is the task, `AutoMixSettings` its settings and presets, `MixBlock` the mask generator. `AutoMixUnlabeled`
+needs no labels. ``mix_block="zoo:NAME"`` takes a block that comes with the package; `automix models` lists these.
 """
 
 from dataclasses import fields

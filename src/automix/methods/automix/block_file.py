@@ -100,8 +100,8 @@ def read_card(path: Path) -> BlockCard | None:
     metadata = read_tensors(path)[1]
     if CARD_KEY not in metadata:
         return None
-    values = json.loads(metadata[CARD_KEY])
-    return BlockCard(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    values: dict[str, Any] = json.loads(metadata[CARD_KEY])
+    return BlockCard(**values | {name: tuple(values[name]) for name in ("mean", "std")})
 
 
 def without_classes(block: MixBlock) -> MixBlock:
