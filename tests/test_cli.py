@@ -347,7 +347,7 @@ def test_exceptions_end_in_one_line_and_an_exit_code(
         ("recipes", ["rsb-a2\t", "quick\t"]),
         ("recipes rsb-a2", ["optimizer\tlamb", "automix train", "Expected"]),
         ("datasets", ["cifar100\t100\t", "shapes\t12\t"]),
-        ("models", ["wrn_28_8\t", "resnet18\t"]),
+        ("models", ["wrn_28_8\t", "resnet18\t", "zoo:tf_efficientnet_lite0-birds\t"]),
         ("models resnet1*", ["resnet18\n"]),
         ("models vit", ["vit_tiny_patch16_224\n", "convit_tiny\n"]),
         ("bench --list", ["experiment\tcells\truns\tabout\n", "replica\t"]),

@@ -62,6 +62,12 @@ def test_bare_loop(tmp_path: Path) -> None:
     automix.create_model("resnet18", num_classes=10, image_size=16, channels=(16, 32, 64, 128)).load_state_dict(weights)
 
 
+def test_unlabeled() -> None:
+    done = run_example("unlabeled.py", "digits", "--per-class", "13", "--steps", "2")
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^(\w+) +\d+\.\d\d %", done.stdout, flags=re.MULTILINE) == ["none", "mixup", "learned"]
+
+
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
     """Oxford-IIIT Pets in its layout: two breeds, 4 training and 2 test images each; the animal is a bright square."""

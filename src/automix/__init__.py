@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from automix.methods import methods as methods
     from automix.methods.automix import AutoMix as AutoMix
     from automix.methods.automix import AutoMixSettings as AutoMixSettings
+    from automix.methods.automix import AutoMixUnlabeled as AutoMixUnlabeled
     from automix.methods.automix import MixBlock as MixBlock
     from automix.methods.cutmix import CutMix as CutMix
     from automix.methods.cutmix import cutmix as cutmix
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "AutoMix": "automix.methods.automix",
     "AutoMixSettings": "automix.methods.automix",
+    "AutoMixUnlabeled": "automix.methods.automix",
     "AutomixError": "automix.core.errors",
     "BinaryCrossEntropy": "automix.core.criteria",
     "Classifier": "automix.integrations.sklearn",
@@ -79,6 +81,7 @@ _PACKAGES = {
 __all__ = [
     "AutoMix",
     "AutoMixSettings",
+    "AutoMixUnlabeled",
     "AutomixError",
     "BinaryCrossEntropy",
     "Classifier",

@@ -1,4 +1,9 @@
-"""`automix models [PATTERN]`: the networks of the paper, or timm's names that have a part or fit a pattern."""
+"""`automix models [PATTERN]`: the networks of the paper, or timm's names that have a part or fit a pattern.
+
+Without a pattern also the Mix Blocks that come with the package.
+"""
+
+import sys
 
 from automix.cli._output import print_table
 from automix.core.errors import AutomixError
@@ -20,7 +25,7 @@ PAPER = {
 
 
 def models(pattern: str | None = None, /) -> None:
-    """List the paper's networks, or those of timm's whose name fits.
+    """List the paper's networks and the Mix Blocks that come with the package, or those of timm's whose name fits.
 
     For example:
       automix models vit          all names with vit in them
@@ -33,8 +38,20 @@ def models(pattern: str | None = None, /) -> None:
 
     if pattern is None:
         print_table(("model", f"of the paper; {len(timm.list_models())} more with automix models '*'"), PAPER.items())
+        sys.stdout.write("\n")
+        _print_zoo()
         return
     names = timm.list_models(pattern if set(pattern) & set("*?[") else f"*{pattern}*")
     if not names:
         raise AutomixError(f"no model's name has {pattern!r} in it; automix models '*' lists all names")
     print_table(("model",), [(name,) for name in names])
+
+
+def _print_zoo() -> None:
+    from automix.methods.automix import list_zoo
+
+    rows = [
+        (f"zoo:{name}", f"layer {card.layer} of {card.backbone}", f"{card.data}, {card.steps} steps")
+        for name, card in list_zoo().items()
+    ]
+    print_table(("Mix Block (--method-options.mix_block)", "for", "trained on"), rows)

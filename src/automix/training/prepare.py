@@ -12,6 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from automix.core.errors import AutomixError
 from automix.data import DATASETS, Data, Progress, check_data, write_skipped
+from automix.methods.automix import DEFAULT_LAYER
+from automix.methods.automix.zoo import check_zoo, is_from_zoo, list_zoo
 from automix.networks.weights import find_pretrained
 from automix.runs.config import MAY_CHANGE, RESOLVED, TrainConfig, read_config
 from automix.runs.folder import RunFolder
@@ -143,8 +145,15 @@ def check_environment(config: TrainConfig, *, resumed: bool = False) -> None:
     if not resumed and (config.weights is not None or config.settings.pretrained):
         find_pretrained(config.model, config.weights)  # an error if there are none
     block = config.method_options.get("mix_block")
-    if not resumed and block is not None and not Path(str(block)).exists():
-        raise AutomixError(f"{block}: no such file; give mix_block the file of a Mix Block, or a run folder")
+    if not resumed and is_from_zoo(block):
+        check_zoo(str(block), config.model.partition(".")[0], config.effective_options.get("layer", DEFAULT_LAYER))
+        if not config.settings.pretrained and config.weights is None:
+            raise AutomixError(f"mix_block {block} needs a pretrained network; use --pretrained")
+    elif not resumed and block is not None and not Path(str(block)).exists():
+        raise AutomixError(
+            f"{block}: no such file; give mix_block the file of a Mix Block, a run folder, or zoo:NAME "
+            f"({', '.join(list_zoo())})"
+        )
     for tracker, used in (("wandb", config.wandb), ("mlflow", config.mlflow)):
         if used and importlib.util.find_spec(tracker) is None:
             raise AutomixError(f"{tracker} is not installed; run pip install {tracker}, or leave out --{tracker}")

@@ -1,6 +1,7 @@
 """AutoMix (Liu et al., 2022): a Mix Block learns which pixels of two images to keep, from the classifier's own loss.
 
-`AutoMix` is the task, `AutoMixSettings` its settings and presets, `MixBlock` the mask generator.
+`AutoMix` is the task, `AutoMixSettings` its settings and presets, `MixBlock` the mask generator. `AutoMixUnlabeled`
+needs no labels. ``mix_block="zoo:NAME"`` takes a block that comes with the package; `automix models` lists these.
 """
 
 from dataclasses import fields
@@ -8,24 +9,31 @@ from typing import Any
 
 from torch import nn
 
-from automix.methods.automix.block_file import load_mix_block, save_mix_block
+from automix.methods.automix.block_file import BlockCard, load_mix_block, save_mix_block, without_classes
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.mix_block import MixBlock
 from automix.methods.automix.settings import DECIDED_BY_BLOCK, PRESETS, AutoMixSettings
 from automix.methods.automix.task import DEFAULT_LAYER as DEFAULT_LAYER
 from automix.methods.automix.task import AutoMix
+from automix.methods.automix.unlabeled import AutoMixUnlabeled, MixedViews
+from automix.methods.automix.zoo import list_zoo
 
 __all__ = [
     "PRESETS",
     "AutoMix",
     "AutoMixSettings",
+    "AutoMixUnlabeled",
+    "BlockCard",
     "MixBlock",
+    "MixedViews",
     "create_task",
     "diagnose",
+    "list_zoo",
     "load_mix_block",
     "mask_warnings",
     "resolve_settings",
     "save_mix_block",
+    "without_classes",
 ]
 
 OWN_TEACHER = True

@@ -40,11 +40,12 @@ from automix.core.objects import label_by_objects
 from automix.core.target import Mixed, MixedTarget, join_mixed
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_whole
-from automix.methods.automix.block_file import load_mix_block
+from automix.methods.automix.block_file import load_mix_block, without_classes
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.many_images import LOWEST_WEIGHT, masks_of_many
 from automix.methods.automix.mix_block import MixBlock
 from automix.methods.automix.settings import DECIDED_BY_BLOCK, AutoMixSettings
+from automix.methods.automix.zoo import is_from_zoo, load_from_zoo
 from automix.methods.mixup import mixup
 from automix.networks.feature_tap import count_classes, find_tap
 from automix.networks.head import SecondHead
@@ -91,8 +92,9 @@ class AutoMix(Task):
         model: The network to train.
         layer: The stage, 1 to 4, whose feature map feeds the Mix Block, or the name of a submodule.
         preset: "tuned", "fast", "finetune", "paper", "reference" or "samix".
-        mix_block: A Mix Block that was trained before: the module, its file, or the folder of a run. It fits networks
-            that start from the same weights as the one it was trained with.
+        mix_block: A Mix Block that was trained before: the module, its file, the folder of a run, or "zoo:NAME", one
+            that comes with the package; `automix models` lists these. It fits networks that start from the same weights
+            as the one it was trained with. ``class_vectors=False`` drops its class vectors, for other classes.
         num_classes: Number of classes; found by looking at the network if not given.
         channels: Channels of the feature map; found by a trial run if not given.
         criterion: ``criterion(logits, target)``; chosen by the labels if not given.
@@ -127,9 +129,14 @@ class AutoMix(Task):
             classes = (num_classes or count_classes(model)) if settings.class_vectors else None
             mix_block = MixBlock(tap.channels, classes, **settings.block_options())
         else:
-            if given := [name for name in DECIDED_BY_BLOCK if name in overrides]:
+            given = [name for name in DECIDED_BY_BLOCK if name in overrides]
+            if drop_classes := overrides.get("class_vectors") is False:
+                given.remove("class_vectors")
+            if given:
                 raise AutomixError(f"{given[0]} must not be given with a mix_block, which has its own")
-            mix_block = _ready_block(mix_block, tap.channels, lambda: num_classes or count_classes(model))
+            if is_from_zoo(mix_block):
+                mix_block = load_from_zoo(str(mix_block), model, layer)
+            mix_block = _ready_block(mix_block, tap.channels, lambda: num_classes or count_classes(model), drop_classes)
         super().__init__(
             model,
             momentum=settings.momentum,
@@ -600,14 +607,19 @@ class AutoMix(Task):
         return groups
 
 
-def _ready_block(block: MixBlock | Path | str, channels: int, num_classes: Any) -> MixBlock:
+def _ready_block(block: MixBlock | Path | str, channels: int, num_classes: Any, drop_classes: bool) -> MixBlock:
     """A Mix Block that was trained before, checked to fit the network."""
     if isinstance(block, str | Path):
         block = load_mix_block(Path(block))
+    if drop_classes:
+        block = without_classes(block)
     if block.channels != channels:
         raise AutomixError(f"mix_block must be for {channels} channels, those of the layer; got {block.channels}")
     if block.num_classes is not None and block.num_classes != (known := num_classes()):
-        raise AutomixError(f"mix_block must be for {known} classes, those of the network; got {block.num_classes}")
+        raise AutomixError(
+            f"mix_block must be for {known} classes, those of the network; got {block.num_classes} "
+            "(class_vectors=False uses it without its classes)"
+        )
     return block
 
 
