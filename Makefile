@@ -10,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lint types tests docs faults format clean
+.PHONY: quickstart test lint types tests docs faults audit format clean
 
 quickstart: $(READY)
 	$(BIN)/automix quickstart
@@ -34,6 +34,11 @@ docs: $(READY)
 faults: $(READY)
 	$(BIN)/python benchmarks/fault_table.py --out docs/results/faults.md
 
+# known vulnerabilities of the pinned packages: needs the network, and tools that stay outside of the audited environment
+audit:
+	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit==2.10.1; }
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -47,4 +52,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-audit .mypy_cache .pytest_cache .ruff_cache

@@ -35,7 +35,7 @@ from automix.training.load import load_task
 from automix.views.explorer import render
 from automix.views.explorer import server as server_module
 from automix.views.explorer.explorer import NEEDS_NETWORK, NEEDS_TRAINING, ONE_IMAGE, Explorer
-from automix.views.explorer.gate import Gate
+from automix.views.explorer.gate import MAX_FORM, MAX_UPLOAD, Gate
 from automix.views.explorer.open import open_explorer
 from automix.views.explorer.pair import MixedImage, Pair, Picture
 from automix.views.explorer.uploads import take_upload
@@ -417,7 +417,9 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def ask(gate: Gate, path: str, body: bytes = b"", host: str = "127.0.0.1:7860") -> tuple[int, dict[str, str], bytes]:
+def ask(
+    gate: Gate, path: str, body: bytes = b"", host: str = "127.0.0.1:7860", **more: str
+) -> tuple[int, dict[str, str], bytes]:
     parts = [body[start : start + 1000] for start in range(0, len(body), 1000)] or [b""]
     incoming = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     incoming[-1]["more_body"] = False
@@ -429,7 +431,8 @@ def ask(gate: Gate, path: str, body: bytes = b"", host: str = "127.0.0.1:7860") 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "path": path, "headers": [(b"host", host.encode())]}
+    given = [("host", host), *more.items()]
+    scope = {"type": "http", "path": path, "headers": [(name.encode(), value.encode()) for name, value in given]}
     asyncio.run(gate(scope, receive, send))
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], headers, sent[1]["body"]
@@ -453,6 +456,11 @@ def ask(gate: Gate, path: str, body: bytes = b"", host: str = "127.0.0.1:7860") 
         ("/gradio_api/vibe-edit/", 404),
         ("/docs", 404),
         ("//gradio_api/file=/etc/passwd", 404),
+        ("/assets/../../../etc/passwd", 404),
+        ("/static//etc/passwd", 404),
+        ("/static/..\\..\\secret", 404),
+        ("/assets/index.js\0.png", 404),
+        ("/gradio_api/upload/../file=/etc/passwd", 404),
     ],
 )
 def test_routes_that_the_page_does_not_need_are_not_found(tmp_path: Path, path: str, status: int) -> None:
@@ -482,11 +490,53 @@ def test_payloads_may_name_only_uploads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("host", "status"),
-    [("localhost:7860", 200), ("127.0.0.1", 200), ("[::1]:7860", 200), ("evil.example:7860", 403), ("", 403)],
+    [
+        ("localhost:7860", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:7860", 200),
+        ("evil.example:7860", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost@evil.example", 403),
+        ("localhost, evil.example", 403),
+        ("", 403),
+    ],
 )
 def test_a_local_server_refuses_other_host_names(tmp_path: Path, host: str, status: int) -> None:
     assert ask(Gate(answer, tmp_path, local_only=True), "/", host=host)[0] == status
     assert ask(Gate(answer, tmp_path, local_only=False), "/", host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://127.0.0.1:7860", 200),
+        ("http://evil.example", 403),
+        ("http://127.0.0.1:8000", 403),
+        ("https://127.0.0.1:7860", 403),
+        ("null", 403),
+    ],
+)
+def test_a_local_server_refuses_what_other_pages_send(tmp_path: Path, origin: str, status: int) -> None:
+    for path in ("/gradio_api/upload", "/gradio_api/queue/data"):
+        assert ask(Gate(answer, tmp_path, local_only=True), path, origin=origin)[0] == status
+
+
+def test_a_request_with_two_hosts_is_refused(tmp_path: Path) -> None:
+    scope = {"type": "http", "path": "/", "headers": [(b"host", b"localhost"), (b"host", b"evil.example")]}
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(Gate(answer, tmp_path, local_only=True)(scope, asyncio.Queue().get, send))
+    assert sent[0]["status"] == 403
+
+
+def test_an_oversized_upload_is_refused_whatever_its_headers_say(tmp_path: Path) -> None:
+    gate = Gate(answer, tmp_path, local_only=True)
+    for path in ("/gradio_api/upload", "/gradio_api/upload/"):
+        assert ask(gate, path, bytes(MAX_FORM))[2] == bytes(MAX_FORM)
+        assert ask(gate, path, bytes(MAX_FORM + 1), **{"content-length": "5"})[0] == 413
 
 
 def test_a_port_in_use_and_wrong_addresses_are_one_line_errors(
@@ -716,6 +766,36 @@ def test_the_server_serves_no_other_files(server: Server, tmp_path: Path) -> Non
         assert caught.value.code in (403, 404)
         caught.value.close()
     assert list(server.folder.rglob("*secret*")) == []
+
+
+def form(name: str, content: bytes) -> bytes:
+    """An upload as a browser sends it."""
+    head = f'--x\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\nContent-Type: image/png\r\n\r\n'
+    return head.encode() + content + b"\r\n--x--\r\n"
+
+
+def test_uploads_stay_in_their_folder_and_below_their_limit(server: Server) -> None:
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    def send(name: str, content: bytes) -> list[str]:
+        kind = {"content-type": "multipart/form-data; boundary=x"}
+        with urlopen(Request(f"{server.address}/gradio_api/upload", form(name, content), kind), timeout=60) as answer:
+            return list(json.load(answer))
+
+    (folder,) = server.folder.glob("automix-explore-*")
+    before = set(server.uploads())
+    for name in ("../../outside.png", "/tmp/outside.png", "..\\..\\outside.png", "a/../../outside.png"):
+        (path,) = send(name, BAD["rubbish.png"])
+        assert folder.resolve() in Path(path).resolve().parents
+        Path(path).unlink()
+    for size in (MAX_UPLOAD + 1, 3 * MAX_UPLOAD):
+        with pytest.raises((HTTPError, ConnectionError, URLError)) as caught:  # it may stop listening first
+            send("large.png", bytes(size))
+        if isinstance(caught.value, HTTPError):
+            assert caught.value.code == 413
+            caught.value.close()
+    assert set(server.uploads()) == before
 
 
 def test_ctrl_c_stops_the_server(server: Server) -> None:

@@ -334,12 +334,16 @@ def test_text_from_files_and_file_names_is_escaped(copy: Path) -> None:
     )
     (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + f"# {EVIL}\n")
     (folder / "evaluation").mkdir()
+    picture = f"{EVIL.replace('/', '|')}.png"
+    Image.new("RGB", (8, 8)).save(folder / "evaluation" / picture)
     entry = {"values": {f"accuracy of class {EVIL}": 1.5}, "notes": [f"note {EVIL}"], "data": EVIL, "images": EVIL}
+    entry["pictures"] = [picture]
     (folder / "evaluation" / "results.json").write_text(json.dumps({f"named {EVIL}": entry}))
     text = render_report([folder])
     page = Page(text)
     assert len(page.all("script")) == 1
     assert not [image for image in page.all("img") if "onerror" in image]
+    assert picture.removesuffix(".png") in [image["alt"] for image in page.all("img")]
     for words in (f"warned {EVIL}", f"# {EVIL}", f"accuracy of class {EVIL}", f"note {EVIL}", f"test images of {EVIL}"):
         assert words in page.text
     assert [one for one in page.all("g") if one.get("data-name") == EVIL.replace("_", " ")]

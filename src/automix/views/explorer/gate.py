@@ -3,7 +3,8 @@
 Gradio alone also serves files, fetches URLs for the caller and takes recordings, and a payload may name a file or a URL
 that Gradio then copies. Here every other route is not found, payloads may name only uploaded files, and the browser may
 load nothing from elsewhere. A server for this machine only also checks the Host header, against DNS rebinding: a
-foreign web page whose host name resolves to this machine.
+foreign web page whose host name resolves to this machine. It checks the Origin header too, against requests that other
+pages send.
 """
 
 import json
@@ -21,8 +22,12 @@ ROUTES = re.compile(
     r"/|/(config|theme\.css|manifest\.json|favicon\.ico)/?|/(assets|static)/.+"
     r"|/gradio_api/(queue/join|queue/data|upload|upload_progress|heartbeat/\w+)/?"
 )
+ODD_PARTS = re.compile(r"\.\.|//|\\|\0")  # of paths that lead elsewhere
 JOIN_ROUTE = "/gradio_api/queue/join"
+UPLOAD_ROUTE = "/gradio_api/upload"
 MAX_BODY = 100_000  # bytes of an event: numbers, names, and the path of an upload
+MAX_UPLOAD = 10 * 2**20  # bytes of an image
+MAX_FORM = MAX_UPLOAD + 10_000  # bytes of the form in which it comes
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 HEADERS = (
     (
@@ -54,14 +59,20 @@ class Gate:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http" or not ROUTES.fullmatch(scope["path"]):
+        if scope["type"] != "http" or not ROUTES.fullmatch(scope["path"]) or ODD_PARTS.search(scope["path"]):
             await _refuse(scope, send, 404, "not found")
             return
-        if self.local_only and _host(scope) not in LOCAL_NAMES:
-            await _refuse(scope, send, 403, "this server answers requests to localhost only")
+        if self.local_only and not _is_local(scope):
+            await _refuse(scope, send, 403, "this server answers requests of its own page to localhost only")
             return
+        if scope["path"].rstrip("/") == UPLOAD_ROUTE:
+            body = await _read(receive, MAX_FORM)
+            if body is None:
+                await _refuse(scope, send, 413, f"an upload must have at most {MAX_UPLOAD // 2**20} MB")
+                return
+            receive = _replay(body, receive)
         if scope["path"].rstrip("/") == JOIN_ROUTE:
-            body = await _read(receive)
+            body = await _read(receive, MAX_BODY)
             if body is None or not self.names_uploads_only(body):
                 await _refuse(scope, send, 403, "the request is too long or names a file that was not uploaded")
                 return
@@ -87,22 +98,29 @@ def _paths(value: Any) -> list[object]:
     return [path for item in value for path in _paths(item)] if isinstance(value, list) else []
 
 
-def _host(scope: Message) -> str:
-    """The Host header without the port."""
-    name = next((value for key, value in scope["headers"] if key == b"host"), b"").decode("latin-1")
-    return re.sub(r":\d*$", "", name).strip("[]").lower()
+def _is_local(scope: Message) -> bool:
+    """Whether a request was sent to this machine by name and, if a web page sent it, by the page of this server."""
+    hosts, origins = _headers(scope, b"host"), _headers(scope, b"origin")
+    names = [re.sub(r":\d*$", "", host).strip("[]") for host in hosts]
+    if len(names) != 1 or names[0] not in LOCAL_NAMES:
+        return False
+    return all(origin == f"http://{hosts[0]}" for origin in origins)
 
 
-async def _read(receive: Receive) -> bytes | None:
+def _headers(scope: Message, name: bytes) -> list[str]:
+    return [value.decode("latin-1").lower() for key, value in scope["headers"] if key == name]
+
+
+async def _read(receive: Receive, limit: int) -> bytes | None:
     """The body of a request, or None if it is too long."""
-    body = b""
-    while len(body) <= MAX_BODY:
+    body = bytearray()
+    while len(body) <= limit:
         message = await receive()
         if message["type"] != "http.request":
             return None
         body += message.get("body", b"")
         if not message.get("more_body"):
-            return body if len(body) <= MAX_BODY else None
+            return bytes(body) if len(body) <= limit else None
     return None
 
 

@@ -15,7 +15,6 @@ from automix.core.validation import check_range, check_whole
 from automix.training.signals import Stopped, catch_signals
 from automix.views.explorer.explorer import Explorer
 
-MAX_UPLOAD = 10 * 2**20  # bytes
 NO_TELEMETRY = {  # Gradio and its dependencies fetch and send nothing
     "GRADIO_ANALYTICS_ENABLED": "False",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -86,7 +85,7 @@ def build_app(explorer: Explorer, folder: Path, host: str, port: int) -> Any:
     import gradio as gr
     from fastapi import FastAPI
 
-    from automix.views.explorer.gate import Gate
+    from automix.views.explorer.gate import MAX_UPLOAD, Gate
     from automix.views.explorer.page import build_page, style
 
     app = gr.mount_gradio_app(
