@@ -16,6 +16,7 @@ SETTING: Values = {
     "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "eval_last": 1, "workers": 0,
 }  # fmt: skip
 
+ZOO = "zoo:tf_efficientnet_lite0-birds"  # trained on the birds' training images
 FEW = 10  # images of a class
 _EPOCHS: dict[tuple[str, str, str], int] = {
     # steps in an epoch: birds 74, pets 92; with 10 images of a class 25 and 23
@@ -68,6 +69,7 @@ ROWS = (
     _row("resizemix", "ResizeMix", "resizemix", 1.0),
     _row("puzzlemix", "PuzzleMix", "puzzlemix", 1.0),
     automix_row("automix", "AutoMix (finetune)", preset="finetune"),
+    automix_row("automix-zoo", "AutoMix (finetune), trained block", preset="finetune", mix_block=ZOO, block_lr=0.0),
     automix_row("automix-tuned", "AutoMix (tuned)", preset="tuned"),
     automix_row("automix-fast", "AutoMix (fast)", preset="fast"),
     automix_row("automix-paper", "AutoMix (paper)", preset="paper"),
