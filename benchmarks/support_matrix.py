@@ -31,7 +31,7 @@ python benchmarks/support_matrix.py --out docs/support.md
 yes: it works. refused: an error says so in one line. no: it does not work. -: does not apply, or the method has no
 such form.
 
-- one graph: `torch.compile(automix.NAME, fullgraph=True)`, without a `generator`, which torch does not compile.
+- one graph: `torch.compile(automix.mixup, fullgraph=True)`, without a `generator`, which torch does not compile.
   PuzzleMix needs a given `grid`. SuperMix optimizes its masks by gradients of a network.
 - compiled task: `task.compile(fullgraph=True)`. Student, teacher and Mix Block have no graph breaks. Passes in which a
   method reads or changes a layer of the student run without compiled code.

@@ -167,6 +167,7 @@ def test_blocks_that_are_not_run_are_few() -> None:
     assert {page: reasons for page, reasons in not_run.items() if reasons} == {
         "CONTRIBUTING.md": ["a signature to fill in"],
         "docs/evaluate/detection.md": ["needs Pascal VOC"],
+        "docs/fsdp.md": ["needs several processes"],
         "docs/scaling.md": ["needs a GPU"],
         "docs/tune.md": ["takes half an hour"],
     }

@@ -681,7 +681,7 @@ def test_the_slider_and_the_examples_change_the_picture(browser: Any, server: Se
     page.wait_for_selector("#am-all .am-card")
     cards, lines = page.locator("#am-all .am-card").count(), page.locator("#am-all .am-left-out li").count()
     assert cards + lines == len(automix.methods())
-    assert lines == 5
+    assert lines == 6
     loaded = "[...document.images].map(image => image.complete && image.naturalWidth > 0)"
     assert set(page.evaluate(loaded)) == {True}
     visit.close(server)

@@ -219,6 +219,12 @@ def test_a_file_is_no_run_folder(photos: Path, tmp_path: Path) -> None:
         train(configure(photos, tmp_path / "run", "mixup"))
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_name_that_no_folder_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(AutomixError, match="cannot be the name of a folder"), RunFolder(tmp_path / name).lock():
+        pass
+
+
 @pytest.mark.parametrize(("target", "message"), [("run", "a loop of links"), ("nowhere", "a link to nothing")])
 def test_a_link_that_leads_nowhere_is_no_run_folder(target: str, message: str, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "run").symlink_to(target)

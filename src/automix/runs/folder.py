@@ -403,5 +403,7 @@ class RunFolder:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise AutomixError(f"{self.path}: a loop of links; give --out a folder") from None
+        except ValueError:  # a null character, or one that no file name can have
+            raise AutomixError(f"{str(self.path)!r} cannot be the name of a folder; give --out another one") from None
         if self.path.is_symlink():
             raise AutomixError(f"{self.path}: a link to nothing; give --out a folder")
