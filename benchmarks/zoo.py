@@ -3,11 +3,10 @@
     python benchmarks/zoo.py make RUN src/automix/methods/automix/zoo/NAME.safetensors
     python benchmarks/zoo.py masks docs/pictures/zoo-pets.png [--run RUN]
     python benchmarks/zoo.py cost [--rounds 20]
-    python benchmarks/zoo.py accuracy [--seeds 1] [--out runs/zoo]
 
 `masks` measures and draws the masks before the first step, those of the zoo's block beside those of a new one; with
 --run, a run on pets, also how often its classifier recognizes both images. `cost` times training steps in turns.
-`accuracy` fine-tunes for 644 steps with Mixup, with a Mix Block that learns anew and with the zoo's, frozen.
+Accuracies are those of `automix bench finetune --methods automix automix-zoo`.
 """
 
 import argparse
@@ -29,12 +28,11 @@ from automix.methods.automix.block_file import BlockCard, save_mix_block, withou
 from automix.methods.automix.diagnostics import diagnose
 from automix.networks.freeze import freeze_stages
 from automix.pictures.grid import Tile, tile_grid, to_image
-from automix.studies.finetune import SETTING
+from automix.studies.finetune import SETTING, ZOO
 from automix.training.load import load_task, preview
 
-BLOCK = "zoo:tf_efficientnet_lite0-birds"
 BACKBONE, SIZE, BATCH = "tf_efficientnet_lite0", 96, 16
-FROZEN: dict[str, Any] = {"mix_block": BLOCK, "block_lr": 0.0}
+FROZEN: dict[str, Any] = {"mix_block": ZOO, "block_lr": 0.0}
 FINETUNE: dict[str, Any] = {"preset": "finetune"}
 COSTS: dict[str, tuple[str, dict[str, Any]]] = {
     "Mixup": ("mixup", {}),
@@ -43,14 +41,8 @@ COSTS: dict[str, tuple[str, dict[str, Any]]] = {
     "AutoMix, frozen block of the zoo": ("automix", {**FINETUNE, **FROZEN}),
     "the same, the whole batch mixed": ("automix", {**FINETUNE, **FROZEN, "mix_share": 1.0}),
 }
-TRAININGS: dict[str, dict[str, Any]] = {
-    "Mixup, alpha 0.2": {"method": "mixup", "alpha": 0.2},
-    "AutoMix, learning anew": {"method": "automix"},
-    "AutoMix, frozen block of the zoo": {"method": "automix", "method_options": FROZEN},
-}
 COUNT = 256  # test images that masks are measured on
 SHOWN = range(1, 6)  # of them, each mixed with the one before it
-EPOCHS = 7  # of 92 steps, those of "pets, short" of `automix bench finetune`
 
 
 def make(run: Path, out: Path, about: str) -> None:
@@ -130,17 +122,6 @@ def cost(rounds: int) -> None:
         print(f"| {name} | {median:.2f} | {low:.2f} to {high:.2f} |")
 
 
-def accuracy(seeds: int, out: Path) -> None:
-    """Fine-tune on pets; the accuracies are those of the last epoch."""
-    for seed in range(seeds):
-        for name, values in TRAININGS.items():
-            folder = out / f"{name.replace(', ', '-').replace(' ', '-').lower()}-{seed}"
-            settings = {**SETTING, **values, "epochs": EPOCHS, "eval_every": EPOCHS, "seed": seed, "out": str(folder)}
-            summary = automix.train("pets", resume=True, **settings)
-            found = ", ".join(f"{key} {summary[key]:.2f}" for key in ("student_top1", "teacher_top1") if key in summary)
-            print(f"seed {seed}, {name}: {found}", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -152,18 +133,13 @@ def main() -> None:
     drawing.add_argument("picture", type=Path)
     drawing.add_argument("--run", type=Path)
     commands.add_parser("cost").add_argument("--rounds", type=int, default=20)
-    training = commands.add_parser("accuracy")
-    training.add_argument("--seeds", type=int, default=1)
-    training.add_argument("--out", type=Path, default=Path("runs/zoo"))
     given = parser.parse_args()
     if given.command == "make":
         make(given.run, given.out, given.about)
     elif given.command == "masks":
         masks(given.picture, given.run)
-    elif given.command == "cost":
-        cost(given.rounds)
     else:
-        accuracy(given.seeds, given.out)
+        cost(given.rounds)
 
 
 if __name__ == "__main__":
