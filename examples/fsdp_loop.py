@@ -9,6 +9,7 @@ On random images, on the CPU if there is no GPU. A second start continues from t
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -69,7 +70,8 @@ def train(method: str, steps: int, stop: int, out: Path, mesh: DeviceMesh | None
         task.update(task.step / steps)
     save(out / "checkpoint", task, optimizer)
     whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return get_model_state_dict(task, options=whole)
+    state: dict[str, Any] = get_model_state_dict(task, options=whole)
+    return state
 
 
 def build_task(method: str) -> automix.Task:
@@ -106,7 +108,7 @@ def save(folder: Path, task: automix.Task, optimizer: torch.optim.Optimizer) -> 
 
 def load(folder: Path, task: automix.Task, optimizer: torch.optim.Optimizer) -> None:
     model, optim = get_state_dict(task, optimizer)
-    state = {"task": model, "optimizer": optim}
+    state: dict[str, Any] = {"task": model, "optimizer": optim}
     dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
     set_state_dict(task, optimizer, model_state_dict=state["task"], optim_state_dict=state["optimizer"])
 

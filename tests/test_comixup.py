@@ -151,13 +151,13 @@ def test_outputs_come_close_to_the_least_objective_of_all(m: int, tau: float) ->
     free = torch.zeros(size, m, dtype=torch.bool)
     generator = torch.Generator().manual_seed(0)
     starts = [torch.randint(m, (size, m, 2, 2), generator=generator) for _ in range(5)]
-    ends = []
+    lowered = []
     for start in starts:
         shares = one_hot(start, m)
         for _ in range(4):
             shares = improve_outputs(cost, shares, free, beta, gamma, tau)
-        ends.append(objective(cost, shares, beta, gamma, tau))
-    ends = torch.stack(ends)
+        lowered.append(objective(cost, shares, beta, gamma, tau))
+    ends = torch.stack(lowered)
     assert bool((ends > least - 1e-5).all())
     torch.testing.assert_close(ends.amin(dim=0).mean(), least.mean(), rtol=0.05, atol=0)
     first = torch.stack([objective(cost, one_hot(s, m), beta, gamma, tau) for s in starts])

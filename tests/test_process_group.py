@@ -36,7 +36,7 @@ def threads_of_gloo() -> list[str]:
 
 def train_a_step(error: Exception | None = None) -> None:
     network = DistributedDataParallel(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
-    network.myself = network  # type: ignore[assignment]  # a cycle, as hooks and closures make
+    network.myself = network  # a cycle, as hooks and closures make
     network(torch.randn(4, 3)).sum().backward()
     assert threads_of_gloo()
     if error is not None:
