@@ -20,7 +20,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 SOURCE = re.compile(r"\{\{ source ([\w.]+) ([\w.]+) \}\}")
 API = re.compile(r"\{\{ api ([\w.]+) \}\}")
-EXAMPLE = re.compile(r"^\[(examples/\w+\.py)\]\(\.\./examples/\w+\.py\)$", flags=re.MULTILINE)
+EXAMPLE = re.compile(r"^\[(examples/\w+\.(?:py|sh|yaml))\]\(\.\./\1\)$", flags=re.MULTILINE)
 PATH = re.compile(r"\[([\w./-]+\.md)\]\(\1\)")
 MOVED = {"../examples/automix_tour.ipynb": "examples/automix_tour.ipynb", "../CONTRIBUTING.md": "contributing.md"}
 
@@ -158,7 +158,8 @@ def title_of(path: Path) -> str:
 
 def folded(path: str) -> str:
     code = textwrap.indent((ROOT / path).read_text().strip(), "    ")
-    return f'??? example "{path}"\n\n    ```python\n{code}\n    ```'
+    language = {".py": "python", ".sh": "bash", ".yaml": "yaml"}[Path(path).suffix]
+    return f'??? example "{path}"\n\n    ```{language}\n{code}\n    ```'
 
 
 def read_code(text: str, name: str) -> str:
