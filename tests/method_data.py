@@ -9,6 +9,20 @@ import torch
 from conftest import HandWritten
 from torch import Tensor, nn
 
+NEED_A_NETWORK = {
+    "adautomix",
+    "alignmix",
+    "attentivemix",
+    "automix",
+    "comixup",
+    "patchup",
+    "puzzlemix",
+    "stylemix",
+    "supermix",
+    "transmix",
+}
+"""Methods that `automix mix` cannot show without a run."""
+
 
 def nothing(x: Tensor) -> dict[str, Any]:
     return {}

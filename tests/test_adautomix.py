@@ -222,7 +222,7 @@ def test_the_students_losses_by_hand(images: int) -> None:
 
 def test_weights_are_uniform_numbers_divided_by_their_sum() -> None:
     x = torch.empty(5000, 1, 1, 1, dtype=torch.float64)
-    weights = make(per_sample=True)._draw_weights(x, 3, step_generator(0, 0))
+    weights = make(per_sample=True).draw_weights(x, 3, step_generator(0, 0))
     uniform = torch.rand(5000, 3, dtype=torch.float64, generator=step_generator(0, 1))
     expected = uniform / uniform.sum(dim=1, keepdim=True)
     assert scipy.stats.ks_2samp(weights[:, 0].numpy(), expected[:, 0].numpy()).pvalue > 0.01

@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import HandWritten
 from evaluation_data import noise, unchanged
+from method_data import NEED_A_NETWORK
 from PIL import Image
 from torch import Tensor, nn
 
@@ -22,18 +23,6 @@ from automix.evaluation.samples import Samples
 from automix.runs.classifier import Card, WithNormalization
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
-NEED_A_NETWORK = {
-    "adautomix",
-    "alignmix",
-    "attentivemix",
-    "automix",
-    "comixup",
-    "patchup",
-    "puzzlemix",
-    "stylemix",
-    "supermix",
-    "transmix",
-}
 ONE_IMAGE = {"vanilla", "augmix", "pixmix"}
 
 

@@ -34,9 +34,9 @@ from torch import Tensor, nn
 
 from automix.core.blend import as_map, at_least_float32, blend_many, chain_members
 from automix.core.criteria import Criterion
-from automix.core.draws import draw_cycle, draw_dirichlet, draw_index, draw_lam, draw_one
+from automix.core.draws import draw_dirichlet, draw_index
 from automix.core.errors import AutomixError
-from automix.core.target import Mixed, MixedTarget, join_mixed
+from automix.core.target import Mixed, MixedTarget
 from automix.core.validation import check_choice, check_range
 from automix.methods.automix.many_images import partition
 from automix.methods.automix.task import DEFAULT_LAYER, AutoMix, Pairs
@@ -233,28 +233,17 @@ class AdAutoMix(AutoMix):
             f"exact_mean={block.exact_mean}, normalize={block.normalize}, lam_margin={settings.lam_margin}"
         )
 
-    def draw(self, x: Tensor, generator: torch.Generator, *, distinct: bool = False) -> Pairs:
-        """Draw weights and partners.
+    def draw_weights(self, x: Tensor, images: int, generator: torch.Generator) -> Tensor:
+        """Draw weights as the authors do: draws of Beta(alpha, alpha) divided by their sum.
 
         Args:
             x: The images to mix.
+            images: Number of images in a mixture.
             generator: Source of randomness.
-            distinct: Pair no image with itself.
 
         Returns:
-            The pairs, with weights where more than two images are mixed.
+            Weights with sum 1, ``(K,)`` or ``(N, K)``.
         """
-        settings = self.settings
-        images = settings.images if isinstance(settings.images, int) else draw_one(settings.images, generator)
-        draw_partners = draw_cycle if distinct else draw_index
-        if images == 2:
-            lam = draw_lam(x, settings.alpha, per_sample=settings.per_sample, generator=generator)
-            return Pairs(lam, draw_partners(x, generator=generator))
-        weights = self._draw_weights(x, images, generator)
-        return Pairs(weights[..., 0], draw_partners(x, generator=generator), weights)
-
-    def _draw_weights(self, x: Tensor, images: int, generator: torch.Generator) -> Tensor:
-        """Draws of Beta(alpha, alpha) divided by their sum, (K,) or (N, K)."""
         shape = (len(x), images, 2) if self.settings.per_sample else (images, 2)
         betas = draw_dirichlet(x, shape, self.settings.alpha, generator)[..., 0]
         return betas / betas.sum(dim=-1, keepdim=True)
@@ -282,12 +271,6 @@ class AdAutoMix(AutoMix):
     ) -> tuple[list[tuple[Tensor, MixedTarget]], list[LossTerms]]:
         answers: list[tuple[Tensor, MixedTarget]] = []
 
-        def mixed_term() -> dict[str, Tensor]:
-            count = len(mixed.x)
-            batch = join_mixed(mixed, self._rest(x[count:], y[count:], generator)) if count < len(x) else mixed
-            answers.append((self._run_student_mixed(batch.x), batch.target))
-            return {"loss_mixed": self.loss(*answers[0])}
-
         def half_clean_term() -> dict[str, Tensor]:
             return {"loss_clean": self.clean_term(x, y)["loss_clean"] / 2}
 
@@ -295,6 +278,7 @@ class AdAutoMix(AutoMix):
             plain, target = self._plain_mixture(x, y, len(mixed.target.labels), generator)
             return {"loss_mixup": self.loss(self._run_student_mixed(plain), target) / 2}
 
+        mixed_term = partial(self._mixed_term, x, y, mixed, generator, answers)
         if mixed.target.more:
             return answers, [mixed_term, half_clean_term, half_mixup_term]
         return answers, [mixed_term, partial(self.clean_term, x, y)]
@@ -303,7 +287,7 @@ class AdAutoMix(AutoMix):
         self, x: Tensor, y: Tensor, images: int, generator: torch.Generator
     ) -> tuple[Tensor, MixedTarget]:
         """Mixup of K images, with weights drawn as for the block."""
-        weights = self._draw_weights(x, images, generator)
+        weights = self.draw_weights(x, images, generator)
         members = chain_members(draw_index(x, generator=generator), images)
         target = MixedTarget.of([y[of_image] for of_image in members], weights)
         return blend_many(x, members, weights.reshape(-1, images, 1, 1)), target

@@ -57,6 +57,22 @@ ENLARGE: dict[str, dict[str, Any]] = {
 """Options of ``F.interpolate`` by the name of an upsampling."""
 
 
+def flatten_within(margin: float, mask: Tensor, lam: Tensor) -> Tensor:
+    """Make masks flat where one image has nearly all of the weight.
+
+    Args:
+        margin: Masks are flat where ``min(lam, 1 - lam) <= margin``.
+        mask: Masks, ``(N, 1, H, W)``.
+        lam: Share of the first image, ``()`` or ``(N,)``.
+
+    Returns:
+        The masks; where they are flat, their value is `lam`.
+    """
+    flat = torch.minimum(lam, 1 - lam) <= margin
+    # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
+    return torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
+
+
 class MixBlock(nn.Module):
     """Predict the mask s_i of a pair of images from their feature maps.
 

@@ -23,6 +23,7 @@ the same head where features are extracted; its test reports all of them.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,12 +41,12 @@ from automix.core.objects import label_by_objects
 from automix.core.target import Mixed, MixedTarget, join_mixed
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_whole
-from automix.methods.automix.block_file import load_mix_block, without_classes
+from automix.methods.automix.block_file import without_classes
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.many_images import LOWEST_WEIGHT, masks_of_many
-from automix.methods.automix.mix_block import MixBlock
+from automix.methods.automix.mix_block import MixBlock, flatten_within
 from automix.methods.automix.settings import DECIDED_BY_BLOCK, AutoMixSettings
-from automix.methods.automix.zoo import is_from_zoo, load_from_zoo
+from automix.methods.automix.trained_block import open_block
 from automix.methods.mixup import mixup
 from automix.networks.feature_tap import count_classes, find_tap
 from automix.networks.head import SecondHead
@@ -134,9 +135,10 @@ class AutoMix(Task):
                 given.remove("class_vectors")
             if given:
                 raise AutomixError(f"{given[0]} must not be given with a mix_block, which has its own")
-            if is_from_zoo(mix_block):
-                mix_block = load_from_zoo(str(mix_block), model, layer)
-            mix_block = _ready_block(mix_block, tap.channels, lambda: num_classes or count_classes(model), drop_classes)
+            mix_block = open_block(mix_block, model, layer, tap.channels)
+            if drop_classes:
+                mix_block = without_classes(mix_block)
+            _check_classes(mix_block, lambda: num_classes or count_classes(model))
         super().__init__(
             model,
             momentum=settings.momentum,
@@ -250,16 +252,11 @@ class AutoMix(Task):
             answers.append((logits[len(mixed.x) :], plain.target))
             return {"loss_mixed": self.loss(logits, both.target)}
 
-        def mixed_term() -> dict[str, Tensor]:
-            count = len(mixed.x)
-            batch = join_mixed(mixed, self._rest(x[count:], y[count:], generator)) if count < len(x) else mixed
-            answers.append((self._run_student_mixed(batch.x), batch.target))
-            return {"loss_mixed": self.loss(*answers[0])}
-
         def mixup_term() -> dict[str, Tensor]:
             plain = self._mixup_samples(x, y, generator)
             return {"loss_mixup": self.loss(self.run_student(plain.x), plain.target)}
 
+        mixed_term = partial(self._mixed_term, x, y, mixed, generator, answers)
         aux: dict[str, list[LossTerms]] = {
             "joined": [joined_term],
             "clean": [mixed_term, partial(self.clean_term, x, y)],
@@ -268,6 +265,15 @@ class AutoMix(Task):
             "none": [mixed_term],
         }
         return answers, aux[self.settings.aux_loss]
+
+    def _mixed_term(
+        self, x: Tensor, y: Tensor, mixed: Mixed, generator: torch.Generator, answers: list[tuple[Tensor, MixedTarget]]
+    ) -> dict[str, Tensor]:
+        """l_MCE of the student on the samples and the rest of the batch; logits and target join `answers`."""
+        count = len(mixed.x)
+        batch = join_mixed(mixed, self._rest(x[count:], y[count:], generator)) if count < len(x) else mixed
+        answers.append((self._run_student_mixed(batch.x), batch.target))
+        return {"loss_mixed": self.loss(*answers[0])}
 
     def _run_student_mixed(self, x: Tensor) -> Tensor:
         if self.mixed_head is None:
@@ -427,9 +433,7 @@ class AutoMix(Task):
             return self._mix_many(x, y, z, pairs.weights, index, classes, margin)
         size = (x.shape[-2], x.shape[-1])
         mask = self.mix_block(z, z[index], lam, size, labels=(classes, classes[index]), generator=generator)
-        flat = torch.minimum(lam, 1 - lam) <= margin
-        # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
-        mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
+        mask = flatten_within(margin, mask, lam)
         return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask, index)
 
     def _mix_many(
@@ -498,8 +502,22 @@ class AutoMix(Task):
         if images == 2:
             lam = draw_lam(x, settings.alpha, per_sample=settings.per_sample, generator=generator)
             return Pairs(lam, draw_partners(x, generator=generator))
-        weights = draw_weights(x, settings.alpha, images, per_sample=settings.per_sample, generator=generator)
+        weights = self.draw_weights(x, images, generator)
         return Pairs(weights[..., 0], draw_partners(x, generator=generator), weights)
+
+    def draw_weights(self, x: Tensor, images: int, generator: torch.Generator) -> Tensor:
+        """Draw the weights of the images in mixtures of more than two.
+
+        Args:
+            x: The images to mix.
+            images: Number of images in a mixture.
+            generator: Source of randomness.
+
+        Returns:
+            Weights with sum 1, ``(K,)`` or ``(N, K)``.
+        """
+        settings = self.settings
+        return draw_weights(x, settings.alpha, images, per_sample=settings.per_sample, generator=generator)
 
     def _rest(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
         """The images that the Mix Block does not mix, as the student sees them."""
@@ -607,20 +625,13 @@ class AutoMix(Task):
         return groups
 
 
-def _ready_block(block: MixBlock | Path | str, channels: int, num_classes: Any, drop_classes: bool) -> MixBlock:
-    """A Mix Block that was trained before, checked to fit the network."""
-    if isinstance(block, str | Path):
-        block = load_mix_block(Path(block))
-    if drop_classes:
-        block = without_classes(block)
-    if block.channels != channels:
-        raise AutomixError(f"mix_block must be for {channels} channels, those of the layer; got {block.channels}")
+def _check_classes(block: MixBlock, num_classes: Callable[[], int]) -> None:
+    """Raise an error if a Mix Block that was trained before knows other classes than the network."""
     if block.num_classes is not None and block.num_classes != (known := num_classes()):
         raise AutomixError(
             f"mix_block must be for {known} classes, those of the network; got {block.num_classes} "
             "(class_vectors=False uses it without its classes)"
         )
-    return block
 
 
 def _mask_metrics(mixed: Mixed) -> dict[str, Tensor]:

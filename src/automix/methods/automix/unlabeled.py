@@ -20,16 +20,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.core.blend import as_map, blend, mask_spread
+from automix.core.blend import blend, mask_spread
 from automix.core.distributed import rank_and_world
 from automix.core.draws import draw_cycle, draw_index, draw_lam, step_generator
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_alpha, check_range
-from automix.methods.automix.block_file import load_mix_block, without_classes
-from automix.methods.automix.mix_block import MixBlock
-from automix.methods.automix.zoo import is_from_zoo, load_from_zoo
+from automix.methods.automix.block_file import without_classes
+from automix.methods.automix.mix_block import MixBlock, flatten_within
+from automix.methods.automix.trained_block import open_block
 from automix.networks.feature_tap import find_tap
 from automix.networks.outputs import logits_of
 from automix.networks.teacher import follow, make_teacher, momentum_at
@@ -108,7 +108,10 @@ class AutoMixUnlabeled(nn.Module):
         self.tap = find_tap(encoder, layer, channels)
         self.student = encoder
         self.teacher = make_teacher(encoder)
-        self.mix_block = _make_block(mix_block, encoder, layer, self.tap.channels)
+        if mix_block is None:
+            self.mix_block = MixBlock(self.tap.channels)
+        else:
+            self.mix_block = without_classes(open_block(mix_block, encoder, layer, self.tap.channels))
         if block_lr == 0:
             self.mix_block.requires_grad_(False)
         self.alpha = alpha
@@ -169,8 +172,7 @@ class AutoMixUnlabeled(nn.Module):
     def _mix(self, x: Tensor, z: Tensor, lam: Tensor, index: Tensor) -> Mixed:
         """Eq. 4; the labels are positions in the batch."""
         mask = self.mix_block(z, z[index], lam, (x.shape[-2], x.shape[-1]))
-        flat = torch.minimum(lam, 1 - lam) <= self.lam_margin
-        mask = torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
+        mask = flatten_within(self.lam_margin, mask, lam)
         target = MixedTarget(torch.arange(len(x), device=x.device), index, lam)
         return Mixed(blend(x, index, mask), target, mask, index)
 
@@ -238,17 +240,3 @@ class AutoMixUnlabeled(nn.Module):
             state: What `get_extra_state` returned.
         """
         self.step, self._calls = int(state[0]), 0
-
-
-def _make_block(block: MixBlock | Path | str | None, encoder: nn.Module, layer: int | str, channels: int) -> MixBlock:
-    """A new Mix Block, or one that was trained before without its class vectors."""
-    if block is None:
-        return MixBlock(channels)
-    if is_from_zoo(block):
-        block = load_from_zoo(str(block), encoder, layer)
-    elif isinstance(block, str | Path):
-        block = load_mix_block(Path(block))
-    assert isinstance(block, MixBlock)
-    if block.channels != channels:
-        raise AutomixError(f"mix_block must be for {channels} channels, those of the layer; got {block.channels}")
-    return without_classes(block)
