@@ -54,6 +54,7 @@ def test_settings_that_are_likely_wrong_are_named(settings: dict[str, Any], word
         {"batch_size": 4, "lr": 0.01},  # by the square root
         {"batch_size": 160, "lr": 0.2},  # in proportion
         {"method": "automix"},
+        {"method": "regmixup", "epochs": 5},
         {"recipe": "quick", "pretrained": True, "lr": 0.01},
         {"recipe": "quick", "method": "automix"},
     ],

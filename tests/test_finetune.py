@@ -100,6 +100,10 @@ def test_few_epochs_are_trained_plainly(large_photos: Path, tmp_path: Path) -> N
     config = TrainConfig.from_flat(complete_settings({"data": str(large_photos), "workers": 0}))
     assert fit_into(config, 0.02).method == "vanilla"
     assert fit_into(config, 0.02, fixed=("method",)).method == "automix"
+    # many images are trained plainly for a few epochs by default, but minutes may allow for more
+    config = TrainConfig.from_flat(complete_settings({"data": str(large_photos), "workers": 0, "epochs": 5}))
+    assert config.method == "vanilla"
+    assert fit_into(config, 60).method == "automix"
 
 
 def test_from_scratch_trains_a_new_network(large_photos: Path) -> None:

@@ -27,7 +27,7 @@ else:
             PLACE: ("out", "seed", "device"),
         },
         notes={
-            "method": "vanilla for photographs seen less than 15 times",
+            "method": "vanilla for photographs in less than 15 epochs",
             "model": "tf_efficientnet_lite0 for photographs",
             "recipe": "finetune for photographs",
             "preset": "the recipe decides",

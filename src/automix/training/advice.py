@@ -4,12 +4,13 @@ import math
 
 from automix.networks.names import is_transformer
 from automix.runs.recipes import find_recipe
-from automix.training.defaults import EPOCHS_TO_MIX
+from automix.training.defaults import EPOCHS_TO_MIX, SHORT_METHOD
 from automix.training.run import Run
 
 LEFT_OUT = 0.2  # share of the images that an epoch may leave out
 LR_FACTOR = 4.0  # between a learning rate and the recipe's for the same batch
 FEW_STEPS = 200  # a new Mix Block has flat masks for about so long
+NEVER_TOO_SHORT = ("vanilla", "regmixup")  # methods that always learn from clean images
 
 
 def setting_warnings(run: Run) -> list[str]:
@@ -61,12 +62,12 @@ def _lr_warning(run: Run) -> str:
 def _mixing_warning(run: Run) -> str:
     """Too few steps for mixing to pay."""
     epochs, method = run.config.settings.epochs, run.config.method
-    if method == "vanilla":
+    if method in NEVER_TOO_SHORT:
         return ""
     if run.config.settings.pretrained and epochs < EPOCHS_TO_MIX:
         return (
-            f"in {epochs} epochs mixing does not pay for a pretrained network; "
-            f"try --epochs {EPOCHS_TO_MIX} or more, or --method vanilla"
+            f"{epochs} epochs are too few for {method} on a pretrained network; "
+            f"try --epochs {EPOCHS_TO_MIX} or more, or --method {SHORT_METHOD}"
         )
     if run.task.learns_to_mix and run.total_steps < FEW_STEPS:
         return f"{run.total_steps} steps are too few to learn masks; {FEW_STEPS} are the least, 1000 better"

@@ -20,6 +20,7 @@ from automix.training.defaults import (
     EPOCHS_TO_MIX,
     EVALUATIONS,
     FINETUNE,
+    SHORT_METHOD,
     SIZE_STEP,
     evaluations_for,
     warmup_for,
@@ -73,13 +74,21 @@ def fit_into(config: TrainConfig, minutes: float, *, fixed: Sequence[str] = ()) 
 
     Returns:
         The settings with `epochs`, `warmup_epochs` and `eval_every`, and maybe smaller images. The recipe finetune
-        trains plainly if fewer than 15 epochs fit and no method was given.
+        chooses the method, too, if none was given: AutoMix, or plain training if fewer than 15 epochs of AutoMix fit.
     """
     check_range("minutes", minutes, 0, bounds="()")
     if "epochs" in fixed:
         raise AutomixError("epochs and minutes exclude each other, got both")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise AutomixError("minutes can only be given for a single process; give --epochs")
+    if config.recipe != FINETUNE or "method" in fixed:
+        return _fit(config, minutes, fixed)
+    fitted = _fit(replace(config, method=TrainConfig.method), minutes, fixed)
+    enough = fitted.settings.epochs >= EPOCHS_TO_MIX
+    return fitted if enough else _fit(replace(config, method=SHORT_METHOD), minutes, fixed)
+
+
+def _fit(config: TrainConfig, minutes: float, fixed: Sequence[str]) -> TrainConfig:
     sizes = [config.settings.train_size] if "train_size" in fixed else smaller_sizes(config.settings.train_size)
     for size in sizes:
         tried = config if size is None else with_size(config, size)
@@ -87,9 +96,6 @@ def fit_into(config: TrainConfig, minutes: float, *, fixed: Sequence[str] = ()) 
         epochs = speed.epochs_in(USED * 60 * minutes, mix_until)
         if epochs * speed.steps_per_epoch >= ENOUGH_STEPS:
             break
-    mixes_by_default = config.recipe == FINETUNE and config.method != "vanilla" and "method" not in fixed
-    if mixes_by_default and epochs < EPOCHS_TO_MIX:
-        return fit_into(replace(config, method="vanilla"), minutes, fixed=fixed)
     warmup = warmup_for(epochs) if config.settings.warmup_epochs else 0
     settings = replace(tried.settings, epochs=epochs, warmup_epochs=warmup, freeze=min(config.settings.freeze, epochs))
     return replace(tried, settings=settings, eval_every=evaluations_for(epochs), eval_last=1)
