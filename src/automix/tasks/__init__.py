@@ -8,7 +8,8 @@ from automix.tasks.early_backward import backward_early
 from automix.tasks.hidden_task import HiddenTask
 from automix.tasks.mix_task import MixTask
 from automix.tasks.step_output import StepOutput
+from automix.tasks.student_teacher import StudentTeacher
 from automix.tasks.task import Task
 from automix.tasks.teacher_objects import TeacherObjects
 
-__all__ = ["HiddenTask", "MixTask", "StepOutput", "Task", "TeacherObjects", "backward_early"]
+__all__ = ["HiddenTask", "MixTask", "StepOutput", "StudentTeacher", "Task", "TeacherObjects", "backward_early"]

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from automix.core.errors import AutomixError
 from automix.networks.freeze import rest_batch_norms
@@ -68,7 +69,7 @@ class StudentTeacher(nn.Module):
         for network in self.networks():
             network.compile(**options)
 
-    def train(self, mode: bool = True) -> "StudentTeacher":
+    def train(self, mode: bool = True) -> Self:
         """Set the training mode; the teacher (see networks/teacher.py) and frozen BatchNorms stay in eval mode.
 
         Args:

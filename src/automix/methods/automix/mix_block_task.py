@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from automix.core.criteria import Criterion
 from automix.methods.automix.block_checks import BlockChecks
@@ -138,7 +139,7 @@ class MixBlockTask(Task):
         """
         return [*super().networks(), self.mix_block]
 
-    def train(self, mode: bool = True) -> "MixBlockTask":
+    def train(self, mode: bool = True) -> Self:
         """Set the training mode; the teacher stays in eval mode, unless ``teacher_batch_norm="train"``.
 
         Args:
