@@ -260,7 +260,7 @@ def test_the_margin_of_the_block_is_its_own() -> None:
 def test_the_teacher_has_its_own_statistics_in_training_mode() -> None:
     task, (x, y) = make(preset="reference"), batch()
     assert isinstance(task.teacher, HandWritten)
-    assert task.train().teacher.training
+    assert task.train().teacher.training  # type: ignore[union-attr]
     task(x, y)
     own = task.teacher.get_buffer("stem.1.running_mean").clone()
     assert own.any()

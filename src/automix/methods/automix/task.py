@@ -125,20 +125,21 @@ class AutoMix(MixBlockTask):
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         settings = self.settings
-        q = self._draw_of(x, settings.block_share if settings.aux_loss == "joined" else settings.mix_share, generator)
+        student_share = settings.block_share if settings.aux_loss == "joined" else settings.mix_share
+        q = self._draw_of(x, student_share, generator)
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
         k = self._draw_of(x, settings.block_share, generator)
         with torch.no_grad():
             z = self.tap(self.teacher, x[: max(len(q.index), len(k.index))])
-            mixed = mix_images(self.mix_block, x, y, z, q, margin=settings.lam_margin, generator=generator)  # x_q
-            labeled = self._label_by_objects(mixed, x, y)
+            mixed_q = mix_images(self.mix_block, x, y, z, q, margin=settings.lam_margin, generator=generator)  # Eq. 4
+            labeled_q = self._label_by_objects(mixed_q, x, y)
         if x.requires_grad:
-            labeled = blend_again(labeled, x, q.index)
-        losses, logits, target = self.student_losses(x, y, labeled, generator)  # gradient to theta_q
+            labeled_q = blend_again(labeled_q, x, q.index)
+        losses, logits, target = self.student_losses(x, y, labeled_q, generator)  # gradient to theta_q
         if self.trained_block():
             losses = self.release(losses) | self.generation_losses(x, y, z, k, generator)  # gradient to phi
-        return self.output(losses, logits, target, mask_metrics(mixed))
+        return self.output(losses, logits, target, mask_metrics(mixed_q))
 
     def student_losses(self, x: Tensor, y: Tensor, mixed: Mixed, generator: torch.Generator) -> StudentLosses:
         """Compute the student's terms: l_MCE on the Mix Block's samples, and l_aux.
