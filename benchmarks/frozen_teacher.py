@@ -20,7 +20,7 @@ from automix.core.accuracy import pair_correct
 from automix.core.blend import blend, mask_spread
 from automix.core.draws import step_generator
 from automix.methods.automix.diagnostics import diagnose
-from automix.methods.automix.mix_block import bias_for_mean
+from automix.methods.automix.exact_mean import bias_for_mean
 from automix.studies.replica import NO_CLASS_VECTORS
 from automix.training.build import build_data
 from automix.training.distributed import World

@@ -5,18 +5,16 @@
 The checks are those of tests/test_loops.py and tests/test_fake_device.py; about 3 minutes on one core.
 """
 
-import argparse
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import torch
 from loops import LOOPS, outcome
+from method_pages import method_table, write_page
 
 import automix
 
@@ -65,14 +63,6 @@ automix {version}, torch {torch}.
 """
 
 
-def loop_table() -> str:
-    """Methods in rows, loops in columns."""
-    lines = [f"| method | {' | '.join(LOOPS)} |", f"| --- |{' --- |' * len(LOOPS)}"]
-    for name in automix.methods():
-        lines.append(f"| {name} | {' | '.join(outcome(loop, name) for loop in LOOPS)} |")
-    return "\n".join(lines)
-
-
 def device_table() -> str:
     """Reads and copies of each method."""
     command = [sys.executable, str(ROOT / "tests" / "fake_device.py"), *automix.methods()]
@@ -83,16 +73,5 @@ def device_table() -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run all checks and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    out: Path = parser.parse_args().out
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    page = PAGE.format(loops=loop_table(), devices=device_table(), version=automix.__version__, torch=torch.__version__)
-    out.write_text(page, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, lambda: {"loops": method_table(LOOPS, outcome), "devices": device_table()})

@@ -5,18 +5,14 @@
 The checks are those of tests/support.py; about 3 minutes on one core.
 """
 
-import argparse
 import sys
-import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import torch
+from method_pages import method_table, write_page
 from support import COLUMNS, outcome
-
-import automix
 
 PAGE = """# What every method supports
 
@@ -55,25 +51,5 @@ automix {version}, torch {torch}.
 """
 
 
-def support_table() -> str:
-    """Methods in rows, what they support in columns."""
-    lines = [f"| method | {' | '.join(COLUMNS)} |", f"| --- |{' --- |' * len(COLUMNS)}"]
-    for name in automix.methods():
-        lines.append(f"| {name} | {' | '.join(outcome(column, name) for column in COLUMNS)} |")
-        print(lines[-1], flush=True)
-    return "\n".join(lines)
-
-
-def main() -> None:
-    """Run all checks and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    out: Path = parser.parse_args().out
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    page = PAGE.format(table=support_table(), version=automix.__version__, torch=torch.__version__)
-    out.write_text(page, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, lambda: {"table": method_table(COLUMNS, outcome)})

@@ -1,7 +1,8 @@
 """The loops that people have, each against one plain step: the sum of the losses, one backward pass, float32.
 
 `LOOPS` is shared by tests/test_loops.py and benchmarks/loop_table.py. A loop takes the name of a method and raises an
-AssertionError if its loss or a gradient is not that of the plain step.
+AssertionError if its loss or a gradient is not that of the plain step. It returns None, or why there is nothing to
+compare with.
 """
 
 import copy
@@ -82,7 +83,7 @@ def compare(found: tuple[Tensor, Gradients], expected: tuple[Tensor, Gradients],
         assert gap <= tolerance * max(gradient.float().norm(), 0.01 * scale), name
 
 
-def plain_sum(name: str) -> None:
+def plain_sum(name: str) -> str | None:
     """The oracle of methods that mix images: cross-entropy written out, gradients by torch.autograd.grad."""
     task = make(name)
     if (
@@ -91,7 +92,7 @@ def plain_sum(name: str) -> None:
         or type(task).training_step is not MixTask.training_step
         or name == "comixup"  # has a loss on clean images, too
     ):
-        raise NotImplementedError("has tests of its own")
+        return "has tests of its own"
     (x, y), student = batch(), copy.deepcopy(task.student)
     mixed = copy.deepcopy(task).make_mixed(x, y, lam=None, index=None, generator=step_generator(task.seed, 0))
     rows = mixed.target.soft(5)
@@ -100,23 +101,25 @@ def plain_sum(name: str) -> None:
     direct = torch.autograd.grad(loss, list(student.parameters()))
     names = [f"student.{key}" for key, _ in student.named_parameters()]
     compare(step(task), (loss.detach(), dict(zip(names, direct, strict=True))))
+    return None
 
 
-def bf16(name: str) -> None:
+def bf16(name: str) -> str | None:
     if name in ("comixup", "supermix"):
-        raise NotImplementedError("its masks jump with the rounding of the gradients")
+        return "its masks jump with the rounding of the gradients"
     task = make(name)
     with torch.autocast("cpu", torch.bfloat16):
         torch.manual_seed(5)
         loss = task(*batch()).loss
     loss.backward()
     compare((loss.detach(), gradients(task)), step(make(name)), 0.1)
+    return None
 
 
-def accumulation(name: str) -> None:
+def accumulation(name: str) -> str | None:
     """Two batches, half the loss each: the mean of the gradients of both steps."""
     if name == "recursivemix":
-        raise NotImplementedError("each batch is pasted into the next one")
+        return "each batch is pasted into the next one"
     (x, y), task = batch(8), make(name)
     for part in (slice(4), slice(4, 8)):
         _, found = step(task, x[part], y[part], 0.5)
@@ -126,6 +129,7 @@ def accumulation(name: str) -> None:
     _, two = step(second, x[4:], y[4:])
     expected = {key: (one.get(key, 0) + two.get(key, 0)) / 2 for key in one.keys() | two.keys()}
     compare((loss, found), (loss, expected))  # type: ignore[arg-type]
+    return None
 
 
 def scaler(name: str) -> None:
@@ -220,7 +224,7 @@ def copied(name: str) -> None:
         compare(step(task), step(make(name)))
 
 
-LOOPS: dict[str, Callable[[str], None]] = {
+LOOPS: dict[str, Callable[[str], str | None]] = {
     "plain sum": plain_sum,
     "bf16": bf16,
     "accumulation": accumulation,
@@ -244,12 +248,10 @@ def outcome(loop: str, name: str) -> str:
     if loop == "DDP" and not dist.is_initialized():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        LOOPS[loop](name)
-    except NotImplementedError:
-        return "-"
+        nothing_to_compare = LOOPS[loop](name)
     except automix.AutomixError:
         return "refused"
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-    return "yes"
+    return "yes" if nothing_to_compare is None else "-"

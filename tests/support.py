@@ -2,7 +2,7 @@
 
 `COLUMNS` is shared by tests/test_support.py, tests/test_compile.py and benchmarks/support_matrix.py. A check takes the
 name of a method. It raises an AssertionError where something is wrong, an AutomixError where the method refuses, and
-NotImplementedError where the question does not apply.
+NotApplicableError where the question does not apply.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,14 @@ FIXED: dict[str, dict[str, Any]] = {
 """Options of the functions that are compiled."""
 
 
+class NotApplicableError(Exception):
+    """The question does not apply to the method."""
+
+
 def function_of(name: str) -> Callable[..., Mixed]:
     function = getattr(find_method(name), name, None)
     if not callable(function):
-        raise NotImplementedError("a task alone")
+        raise NotApplicableError("a task alone")
     return function
 
 
@@ -39,7 +43,7 @@ def transform_of(name: str) -> MixTransform:
     members = [value for value in vars(find_method(name)).values() if isinstance(value, type)]
     found = [cls for cls in members if issubclass(cls, MixTransform) and cls.__module__.endswith(f".{name}")]
     if not found:
-        raise NotImplementedError("no transform")
+        raise NotApplicableError("no transform")
     networks: dict[str, Any] = {}
     if name == "stylemix":
         networks = traits(name).options
@@ -130,7 +134,7 @@ def uint8(name: str) -> None:
 
 def per_sample(name: str) -> None:
     if not traits(name).mixes:
-        raise NotImplementedError("labels are not mixed")
+        raise NotApplicableError("labels are not mixed")
     x, y = batch()
     mixed = task_of(name, per_sample=True).mix(x, y)
     assert len(mixed.target.lam.expand(len(x)).unique()) > 1
@@ -206,7 +210,7 @@ def outcome(column: str, name: str) -> str:
     """Return "yes", "refused" if an error says that it cannot be, "no" for a known gap, "-" if it does not apply."""
     try:
         COLUMNS[column](name)
-    except NotImplementedError:
+    except NotApplicableError:
         return "-"
     except automix.AutomixError:
         return "refused"

@@ -16,7 +16,7 @@ from automix.core.blend import blend_many, chain_members
 from automix.core.draws import step_generator
 from automix.core.target import MixedTarget
 from automix.methods.adautomix import AdAutoMix, AdMixBlock
-from automix.methods.automix.task import Pairs
+from automix.methods.automix.pairs import Pairs
 
 INDEX = torch.tensor([2, 0, 3, 4, 5, 1])
 WEIGHTS = torch.tensor([0.5, 0.2, 0.3])

@@ -11,7 +11,7 @@ from ddp_worker import make_task
 
 from automix import AutoMix
 from automix.core.draws import step_generator
-from automix.methods.automix.task import Pairs
+from automix.methods.automix.pairs import Pairs
 
 
 def test_two_ranks_equal_one_process_on_the_global_batch(tmp_path: Path) -> None:
@@ -35,8 +35,9 @@ def test_two_ranks_equal_one_process_on_the_global_batch(tmp_path: Path) -> None
     task = make_task()
     x, y = batch(8)
     x = x.double()
-    q, k = (one_process_pairs(task, x, which) for which in (0, 1))
-    task._momentum_step(x, y, q, k, step_generator(0, 0)).loss.backward()
+    drawn = iter([one_process_pairs(task, x, which) for which in (0, 1)])
+    task.draw = lambda *args, **options: next(drawn)  # type: ignore[method-assign]
+    task.training_step(x, y, step_generator(0, 0)).loss.backward()
     expected = {name: p.grad for name, p in task.named_parameters() if p.grad is not None}
     assert distributed.keys() == expected.keys()
     for name, gradient in expected.items():

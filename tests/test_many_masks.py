@@ -12,8 +12,8 @@ import automix
 from automix import AutoMix, AutoMixSettings, MixBlock
 from automix.core.blend import chain_members
 from automix.core.draws import draw_dirichlet, step_generator
-from automix.methods.automix.many_images import masks_of_many, shifts_for_means
-from automix.methods.automix.mix_block import bias_for_mean
+from automix.methods.automix.exact_mean import bias_for_mean, shifts_for_means
+from automix.methods.automix.mask_loss import lambda_loss
 
 INDEX = torch.tensor([2, 0, 3, 4, 5, 1])
 
@@ -79,7 +79,7 @@ def test_two_images_have_the_mask_of_the_pair(name: str) -> None:
     for lam in (torch.tensor(0.3), torch.linspace(0.05, 0.95, 6)):
         pair = block(z, z[INDEX], lam, (16, 16), labels=(y, y[INDEX]))
         weights = torch.stack([lam, 1 - lam], dim=-1)
-        masks = masks_of_many(block, z, chain_members(INDEX, 2), weights, (16, 16), y)
+        masks = block.masks(z, chain_members(INDEX, 2), weights, (16, 16), y)
         torch.testing.assert_close(masks[:, :1], pair, rtol=0, atol=1e-5)
         assert pair.std() > 0.02  # a flat mask would tell nothing
 
@@ -89,7 +89,7 @@ def test_two_images_have_the_mask_of_the_pair(name: str) -> None:
 def test_masks_are_a_partition_of_one(name: str, images: int) -> None:
     block, z, (_, y) = trained(name), torch.randn(6, 8, 4, 4), batch(6)
     weights = drawn_weights(6, images)
-    masks = masks_of_many(block, z, chain_members(INDEX, images), weights, (16, 16), y)
+    masks = block.masks(z, chain_members(INDEX, images), weights, (16, 16), y)
     assert masks.shape == (6, images, 16, 16)
     assert bool((masks >= 0).all())
     torch.testing.assert_close(masks.sum(dim=1), torch.ones(6, 16, 16), rtol=0, atol=1e-6)
@@ -101,7 +101,7 @@ def test_masks_are_a_partition_of_one(name: str, images: int) -> None:
 def test_a_third_image_of_weight_zero_leaves_the_pair() -> None:
     """Without the solved mean: the ratio of two masks is that of the pair, whatever the others are."""
     block, z = trained("paper"), torch.randn(6, 8, 4, 4)
-    masks = masks_of_many(block, z, chain_members(INDEX, 3), torch.tensor([0.3, 0.2, 0.5]), (16, 16))
+    masks = block.masks(z, chain_members(INDEX, 3), torch.tensor([0.3, 0.2, 0.5]), (16, 16))
     pair = block(z, z[INDEX], torch.tensor(0.6), (16, 16))
     torch.testing.assert_close(masks[:, :1] / masks[:, :2].sum(dim=1, keepdim=True), pair)
 
@@ -166,7 +166,7 @@ def test_the_block_learns_from_three_images_and_l_lambda_counts_each() -> None:
     mixed = made.mix(x, y)
     assert mixed.masks is not None
     by_hand = (mixed.masks.mean(dim=(2, 3)) - mixed.target.weights).abs().mean()
-    torch.testing.assert_close(made._lambda_loss(mixed)["loss_lambda"], by_hand)
+    torch.testing.assert_close(lambda_loss(mixed, made.settings, made.progress), by_hand)
 
 
 def test_images_that_require_gradients_get_them() -> None:

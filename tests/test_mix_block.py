@@ -12,7 +12,7 @@ from scipy.special import expit
 from torch import Tensor, nn
 
 from automix import MixBlock
-from automix.methods.automix.mix_block import bias_for_mean
+from automix.methods.automix.exact_mean import bias_for_mean
 from automix.methods.automix.settings import AutoMixSettings
 
 HALF = torch.tensor(0.5)

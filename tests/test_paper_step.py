@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from automix import AutoMix, create_model
 from automix.core.draws import step_generator
 from automix.evaluation.profiling import count_parameters, extra_parameters
-from automix.methods.automix.task import Pairs
+from automix.methods.automix.pairs import Pairs
 from automix.networks.head import SecondHead
 
 # --- the paper's step, written out

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from automix import AutoMix, AutoMixSettings, MixBlock
 from automix.core.tensor_files import read_tensors, write_tensors
 from automix.methods.automix.block_file import load_mix_block, save_mix_block
+from automix.methods.automix.mask_loss import lambda_loss
 from automix.methods.automix.mix_block import scale_by_lam
-from automix.methods.automix.task import Pairs
+from automix.methods.automix.mixing import mix_images
+from automix.methods.automix.pairs import Pairs
 
 
 def samix_block(channels: int = 6) -> MixBlock:
@@ -106,7 +108,7 @@ def test_the_mask_loss_by_hand() -> None:
     gap = ((0.9 - masks.mean(dim=1)).abs() - 0.1).clamp(min=0).mean()
     variance = ((masks - masks.mean(dim=1, keepdim=True)) ** 2).mean()
     expected = 0.1 * 0.75 * (gap - 2 * variance)
-    torch.testing.assert_close(task._lambda_loss(mixed)["loss_lambda"].detach(), expected)
+    torch.testing.assert_close(lambda_loss(mixed, task.settings, task.progress).detach(), expected)
     assert gap > 0
 
 
@@ -116,11 +118,12 @@ def test_the_reward_raises_the_variance() -> None:
     task.mix_block.eval()
     x, y = batch()
     z = 3 * torch.randn(6, 12, 4, 4, dtype=torch.float64)  # maps of an untrained network hardly vary
-    pairs, generator = Pairs(torch.tensor(0.5), torch.arange(6).roll(1)), torch.Generator()
+    pairs = Pairs(torch.tensor(0.5), torch.arange(6).roll(1))
 
     def variance() -> tuple[Tensor, Tensor]:
-        mixed = task._mix(x.double(), y, z, pairs, generator)
-        return mixed.mask.detach().var(dim=(1, 2, 3), correction=0).mean(), task._lambda_loss(mixed)["loss_lambda"]
+        mixed = mix_images(task.mix_block, x.double(), y, z, pairs, margin=0.0)
+        spread = mixed.mask.detach().var(dim=(1, 2, 3), correction=0).mean()
+        return spread, lambda_loss(mixed, task.settings, task.progress)
 
     before, loss = variance()
     torch.testing.assert_close(loss.detach(), -0.1 * 2 * before)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from automix.runs.config import TrainConfig as TrainConfig
     from automix.runs.folder import load_classifier as load_classifier
     from automix.tasks.mix_task import MixTask as MixTask
-    from automix.tasks.task import StepOutput as StepOutput
+    from automix.tasks.step_output import StepOutput as StepOutput
     from automix.tasks.task import Task as Task
     from automix.training import train as train
 
@@ -59,7 +59,7 @@ _NAMES = {
     "MixTask": "automix.tasks.mix_task",
     "Mixed": "automix.core.target",
     "MixedTarget": "automix.core.target",
-    "StepOutput": "automix.tasks.task",
+    "StepOutput": "automix.tasks.step_output",
     "Task": "automix.tasks.task",
     "TrainConfig": "automix.runs.config",
     "create_model": "automix.networks.create",

@@ -18,4 +18,6 @@ def rank_and_world() -> tuple[int, int]:
     Returns:
         Rank and world size; (0, 1) outside of a process group.
     """
-    return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1

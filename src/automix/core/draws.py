@@ -128,7 +128,7 @@ def draw_dirichlet(x: Tensor, shape: tuple[int, ...], alpha: float, generator: t
     """
     check_alpha(alpha)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    concentration = torch.full(shape, alpha, dtype=dtype, device=_device(generator))
+    concentration = torch.full(shape, alpha, dtype=dtype, device=getattr(generator, "device", _CPU))
     return _beside(x, torch._sample_dirichlet(concentration, generator))
 
 
@@ -195,7 +195,7 @@ def draw_index(
         return index.to(x.device)
     if pairing == "other-class" and y is not None:
         return draw_other_class(y, generator=generator)
-    return _beside(x, torch.randperm(len(x), generator=generator, device=_device(generator)))
+    return _beside(x, torch.randperm(len(x), generator=generator, device=getattr(generator, "device", _CPU)))
 
 
 def draw_other_class(y: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
@@ -247,7 +247,7 @@ def draw_cycle(x: Tensor, *, generator: torch.Generator | None = None) -> Tensor
     Returns:
         A permutation of ``range(N)`` without fixed points (for N = 1 there is none).
     """
-    order = torch.randperm(len(x), generator=generator, device=_device(generator))
+    order = torch.randperm(len(x), generator=generator, device=getattr(generator, "device", _CPU))
     index = torch.empty_like(order)
     index[order] = order.roll(1)
     return _beside(x, index)
@@ -264,16 +264,12 @@ def draw_uniform(x: Tensor, shape: tuple[int, ...], generator: torch.Generator |
     Returns:
         Numbers in [0, 1).
     """
-    return _beside(x, torch.rand(shape, generator=generator, device=_device(generator)))
+    return _beside(x, torch.rand(shape, generator=generator, device=getattr(generator, "device", _CPU)))
 
 
 def _beside(x: Tensor, draw: Tensor) -> Tensor:
     """A draw on the device of `x`, without a wait for it: CUDA has copied pageable memory when the call returns."""
     return draw.to(x.device, non_blocking=x.is_cuda)
-
-
-def _device(generator: torch.Generator | None) -> torch.device:
-    return _CPU if generator is None else generator.device
 
 
 def draw_one(choices: Sequence[Any], generator: torch.Generator | None) -> Any:

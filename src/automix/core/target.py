@@ -110,8 +110,9 @@ class MixedTarget:
         Returns:
             The mean loss, a scalar.
         """
-        multi_label = self.multi_label or is_multi_label(self.y_a)
-        return self.bce(logits) if multi_label else self.cross_entropy(logits)
+        if self.y_a.ndim == 2 and (self.multi_label or is_multi_label(self.y_a)):
+            return self.bce(logits)
+        return self.cross_entropy(logits)
 
     def cross_entropy(
         self, logits: Tensor, label_smoothing: float = 0.0, class_weights: Tensor | None = None

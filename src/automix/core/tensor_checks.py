@@ -51,7 +51,7 @@ def check_batch(x: Tensor, y: Tensor, *, uint8: bool = False) -> None:
             f"rows of y must have 2 columns or more, got shape {tuple(y.shape)}: numbers to predict (regression) are "
             "not supported, and one class alone has a loss of 0"
         )
-    if y.device.type == "cpu" and not is_compiling():  # elsewhere it would cost a synchronization
+    if y.ndim == 2 and y.device.type == "cpu" and not is_compiling():  # elsewhere it would cost a synchronization
         check_soft_rows(y)
 
 

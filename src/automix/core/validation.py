@@ -46,7 +46,8 @@ def check_alpha(alpha: float, name: str = "alpha") -> None:
         alpha: The value to check.
         name: Name of the argument, for the message.
     """
-    check_range(name, alpha, 0, bounds="()")
+    if not (type(alpha) is float and 0 < alpha < math.inf):  # of every step; other types are looked at further
+        check_range(name, alpha, 0, bounds="()")
 
 
 def check_smoothing(label_smoothing: float) -> None:

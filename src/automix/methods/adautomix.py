@@ -19,13 +19,12 @@ The authors' code adds S to a loss that is minimized, so that mixed samples are 
 text S shall keep the meaning of the images, which is the other sign. The default is the code's.
 
 Two additions are AutoMix's of the preset "tuned". With `exact_mean` the means of the masks are solved for (see
-many_images.py), without which nothing ties them to the weights of the labels. With `normalize` the maps are normalized,
+exact_mean.py), without which nothing ties them to the weights of the labels. With `normalize` the maps are normalized,
 and the attention does not start uniform. ``exact_mean=False, normalize=False`` is the block as published.
 """
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -38,10 +37,11 @@ from automix.core.draws import draw_dirichlet, draw_index
 from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget
 from automix.core.validation import check_choice, check_range
-from automix.methods.automix.many_images import partition
-from automix.methods.automix.task import DEFAULT_LAYER, AutoMix, Pairs
+from automix.methods.automix.masks import partition
+from automix.methods.automix.mixing import mix_images
+from automix.methods.automix.pairs import Pairs
+from automix.methods.automix.task import DEFAULT_LAYER, AutoMix, StudentLosses
 from automix.networks.feature_tap import find_tap
-from automix.tasks.task import LossTerms
 
 __all__ = ["AdAutoMix", "AdMixBlock", "create_task"]
 
@@ -105,7 +105,9 @@ class AdMixBlock(nn.Module):
         weights = torch.stack([lam, 1 - lam], dim=-1).to(z_i.device)
         return self.masks(torch.cat([z_i, z_j]), members, weights, size)[:, :1]
 
-    def masks(self, z: Tensor, members: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
+    def masks(
+        self, z: Tensor, members: Tensor, weights: Tensor, size: tuple[int, int], labels: Tensor | None = None
+    ) -> Tensor:
         """Compute the masks of mixtures of K images, in float32 at least, also under autocast.
 
         Args:
@@ -113,6 +115,7 @@ class AdMixBlock(nn.Module):
             members: Positions of the images of each mixture, ``(K, M)``.
             weights: Weights of the images, ``(K,)`` or ``(M, K)``.
             size: Height and width of the images.
+            labels: Not used; the block knows no classes.
 
         Returns:
             The masks, ``(M, K, *size)``, which sum to 1 over K.
@@ -248,40 +251,15 @@ class AdAutoMix(AutoMix):
         betas = draw_dirichlet(x, shape, self.settings.alpha, generator)[..., 0]
         return betas / betas.sum(dim=-1, keepdim=True)
 
-    def masks_of_many(
-        self, z: Tensor, members: Tensor, weights: Tensor, size: tuple[int, int], labels: Tensor
-    ) -> Tensor:
-        """Compute the masks of mixtures of K images.
-
-        Args:
-            z: Feature maps of the batch, ``(N, C, h, w)``.
-            members: Positions of the images of each mixture, ``(K, N)``.
-            weights: Weights of the images, ``(K,)`` or ``(N, K)``.
-            size: Height and width of the images.
-            labels: Labels of the batch; not used.
-
-        Returns:
-            The masks, ``(N, K, *size)``.
-        """
-        block: Any = self.mix_block
-        return block.masks(z, members, weights, size)
-
-    def _classification_terms(
-        self, x: Tensor, y: Tensor, mixed: Mixed, generator: torch.Generator
-    ) -> tuple[list[tuple[Tensor, MixedTarget]], list[LossTerms]]:
-        answers: list[tuple[Tensor, MixedTarget]] = []
-
-        def half_clean_term() -> dict[str, Tensor]:
-            return {"loss_clean": self.clean_term(x, y)["loss_clean"] / 2}
-
-        def half_mixup_term() -> dict[str, Tensor]:
-            plain, target = self._plain_mixture(x, y, len(mixed.target.labels), generator)
-            return {"loss_mixup": self.loss(self._run_student_mixed(plain), target) / 2}
-
-        mixed_term = partial(self._mixed_term, x, y, mixed, generator, answers)
+    def student_losses(self, x: Tensor, y: Tensor, mixed: Mixed, generator: torch.Generator) -> StudentLosses:
+        losses, logits, target = self.mixed_losses(x, y, mixed, generator)
+        losses = self.release(losses) | self.clean_term(x, y)
         if mixed.target.more:
-            return answers, [mixed_term, half_clean_term, half_mixup_term]
-        return answers, [mixed_term, partial(self.clean_term, x, y)]
+            losses["loss_clean"] = losses["loss_clean"] / 2
+            losses = self.release(losses)
+            plain, plain_target = self._plain_mixture(x, y, len(mixed.target.labels), generator)
+            losses["loss_mixup"] = self.loss(self.run_student_mixed(plain), plain_target) / 2
+        return losses, logits, target
 
     def _plain_mixture(
         self, x: Tensor, y: Tensor, images: int, generator: torch.Generator
@@ -307,7 +285,7 @@ class AdAutoMix(AutoMix):
         Returns:
             The terms by name.
         """
-        mixed = self._mix(x, y, z, pairs, generator, margin=self.settings.block_margin)
+        mixed = mix_images(self.mix_block, x, y, z, pairs, margin=self.settings.block_margin, generator=generator)
         logits = self.predict_mixed(mixed.x)
         loss = self.loss(logits, mixed.target)
         if self.step % 2:

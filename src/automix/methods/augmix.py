@@ -25,7 +25,7 @@ from automix.core.transform import MixTransform
 from automix.core.validation import check_range, check_whole
 from automix.methods._shared.pixels import Operations, augment, draw_operations, pixel_range
 from automix.tasks.mix_task import MixTask
-from automix.tasks.task import StepOutput
+from automix.tasks.step_output import StepOutput
 
 __all__ = ["AugMix", "AugMixTask", "augmix", "create_task"]
 

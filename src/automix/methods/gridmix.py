@@ -12,7 +12,6 @@ cells are drawn and the weight of the second loss are ours. What other libraries
 (``form="holes"``): a regular pattern of holes, of the side ratio sqrt(1 - lam), in a random crop shows x_j.
 """
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ from automix.core.transform import MixTransform
 from automix.core.validation import check_choice, check_range, check_whole
 from automix.networks.feature_tap import count_classes, find_tap, stage_modules, to_feature_map
 from automix.tasks.mix_task import MixTask
-from automix.tasks.task import StepOutput
+from automix.tasks.step_output import StepOutput
 
 __all__ = ["GridMix", "create_task", "gridmix"]
 
@@ -213,22 +212,20 @@ class GridMixTask(MixTask):
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         mixed = self.make_mixed(x, y, lam=None, index=None, generator=generator)
-        answers: list[Tensor] = []
-
-        def mixed_terms() -> dict[str, Tensor]:
-            maps: list[Tensor] = []
-            layer = self.student.get_submodule(self.layer)
-            handle = layer.register_forward_hook(lambda module, inputs, output: maps.append(output))
-            try:
-                answers.append(self.run_student(mixed.x, hooked=True))
-            finally:
-                handle.remove()
-            z = to_feature_map(maps[0], mixed.x, self.layer, self.patch_head.in_channels)
-            patches = self.patch_weight * self.patch_loss(z, mixed)
-            return {"loss_mixed": self.loss(answers[0], mixed.target), "loss_patches": patches}
-
-        groups = [partial(self.clean_term, x, y), mixed_terms] if self.one_hot_loss else [mixed_terms]
-        return self.output(self.compute_terms(*groups), answers[0], mixed.target)
+        losses = self.release(self.clean_term(x, y)) if self.one_hot_loss else {}
+        maps: list[Tensor] = []
+        layer = self.student.get_submodule(self.layer)
+        handle = layer.register_forward_hook(lambda module, inputs, output: maps.append(output))
+        try:
+            logits = self.run_student(mixed.x, hooked=True)
+        finally:
+            handle.remove()
+        z = to_feature_map(maps[0], mixed.x, self.layer, self.patch_head.in_channels)
+        losses |= {
+            "loss_mixed": self.loss(logits, mixed.target),
+            "loss_patches": self.patch_weight * self.patch_loss(z, mixed),
+        }
+        return self.output(losses, logits, mixed.target)
 
     def patch_loss(self, z: Tensor, mixed: Mixed) -> Tensor:
         """Compute the loss on the labels of the cells.

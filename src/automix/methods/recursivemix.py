@@ -33,7 +33,7 @@ from automix.methods.resizemix import paste_resized
 from automix.networks.cam import CamReader, find_cam
 from automix.networks.modes import eval_mode
 from automix.tasks.mix_task import MixTask
-from automix.tasks.task import StepOutput
+from automix.tasks.step_output import StepOutput
 
 __all__ = ["RecursiveMix", "RecursiveMixTask", "create_task", "recursivemix"]
 
@@ -197,7 +197,7 @@ class RecursiveMixTask(MixTask):
             x, y, previous=previous, num_classes=classes, lam=None, index=None, generator=generator, **options
         )
         if last is None or self.omega == 0:
-            out = self.student_step(x, y, lambda: (self.run_student(mixed.x), mixed.target))
+            out = self.student_step(x, y, self.run_student(mixed.x), mixed.target)
         else:
             out = self._consistent_step(x, y, mixed, boxes, last.logits[index])
         logits = at_least_float32(out.logits.detach())

@@ -19,7 +19,7 @@ from automix.core.target import Mixed, MixedTarget
 from automix.core.transform import MixTransform
 from automix.methods.mixup import mixup
 from automix.tasks.mix_task import MixTask
-from automix.tasks.task import StepOutput
+from automix.tasks.step_output import StepOutput
 
 __all__ = ["RegMixup", "RegMixupTask", "create_task", "regmixup"]
 

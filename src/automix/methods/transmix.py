@@ -30,7 +30,7 @@ from automix.methods.mixup import mixup
 from automix.networks.modes import eval_mode
 from automix.networks.outputs import run_uncompiled
 from automix.tasks.mix_task import MixTask
-from automix.tasks.task import StepOutput
+from automix.tasks.step_output import StepOutput
 
 __all__ = ["create_task", "transmix"]
 
@@ -215,15 +215,11 @@ class TransMixTask(MixTask):
         if self.switch < 1 and draw_uniform(torch.empty(0), (), generator) >= self.switch:
             shared = {name: self.options[name] for name in ("per_sample", "pairing") if name in self.options}
             plain = mixup(x, y, self.mixup_alpha, generator=generator, **shared)
-            return self.student_step(x, y, lambda: (self.run_student(plain.x), plain.target))
+            return self.student_step(x, y, self.run_student(plain.x), plain.target)
         mixed = self.mixer(x, y, generator=generator, **self.options)
-
-        def run_mixed() -> tuple[Tensor, MixedTarget]:
-            with watch_attention(self.student, mixed.x) as attentions:
-                logits = self.run_student(mixed.x, hooked=True)
-            return logits, attended(mixed, attentions[0]).target
-
-        return self.student_step(x, y, run_mixed)
+        with watch_attention(self.student, mixed.x) as attentions:
+            logits = self.run_student(mixed.x, hooked=True)
+        return self.student_step(x, y, logits, attended(mixed, attentions[0]).target)
 
     def make_mixed(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator

@@ -1,6 +1,6 @@
 """What a network returns (logits in dicts and tuples), and what may be wrapped around it (compiled, parallel)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -38,6 +38,31 @@ def logits_of(output: Any) -> Tensor:
         else type(output).__name__
     )
     raise AutomixError(f"model must return logits, a dict with 'logits' or a tuple that starts with them; got {kind}")
+
+
+def run_network(network: Callable[[Tensor], Any], x: Tensor) -> Tensor:
+    """Run a network that trains and find its logits, or what else it returns as a tensor.
+
+    Args:
+        network: The network, or a function that runs it.
+        x: Images, ``(N, C, H, W)``.
+
+    Returns:
+        The logits, ``(N, num_classes)``.
+
+    Raises:
+        AutomixError: There are none, or BatchNorm cannot train on so small a batch.
+    """
+    try:
+        output = network(x)
+    except ValueError as error:
+        if not str(error).startswith("Expected more than 1 value per channel"):
+            raise
+        raise AutomixError(
+            f"BatchNorm needs more than one value per channel, got a batch of {len(x)} at {x.shape[-2]} x "
+            f"{x.shape[-1]} px: use batches of 2 or more (drop_last=True in the loader), or larger images"
+        ) from None
+    return output if isinstance(output, Tensor) else logits_of(output)
 
 
 def without_compile(model: nn.Module) -> nn.Module:

@@ -64,7 +64,7 @@ def follow(teacher: nn.Module, student: nn.Module, m: float, *, buffers: bool = 
     pairs = list(zip(_state(teacher, buffers), _state(student, buffers), strict=True))
     averaged = [(k, q.detach()) for k, q in pairs if k.is_floating_point()]
     if averaged:
-        ks, qs = (list(tensors) for tensors in zip(*averaged, strict=True))
+        ks, qs = map(list, zip(*averaged, strict=True))
         torch._foreach_lerp_(ks, qs, 1 - m)
     for k, q in pairs:
         if not k.is_floating_point():

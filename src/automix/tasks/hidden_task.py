@@ -12,10 +12,10 @@ from automix.core.target import Mixed, MixedTarget
 from automix.networks.feature_tap import channels_last_maps
 from automix.networks.hooks import hidden_layers, run_with_hook
 from automix.networks.modes import eval_mode
-from automix.networks.outputs import logits_of, without_compile
+from automix.networks.outputs import run_network, without_compile
 from automix.networks.stages import trial_image
 from automix.tasks.mix_task import MixTask
-from automix.tasks.task import StepOutput, batch_norm_hint
+from automix.tasks.step_output import StepOutput
 
 
 class HiddenTask(MixTask):
@@ -77,9 +77,6 @@ class HiddenTask(MixTask):
         Returns:
             The step's output.
         """
-        return self.student_step(x, y, lambda: self._run_mixed(x, y, layer, generator))
-
-    def _run_mixed(self, x: Tensor, y: Tensor, layer: str, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
         targets: list[MixedTarget] = []
 
         def change(z: Tensor) -> Tensor:
@@ -87,11 +84,10 @@ class HiddenTask(MixTask):
             targets.append(target)
             return z
 
-        with batch_norm_hint(x):
-            logits = logits_of(run_with_hook(self.student, x, layer, change))
+        logits = run_network(lambda images: run_with_hook(self.student, images, layer, change), x)
         if len(targets) != 1:
             raise AutomixError(f"layer {layer!r} must run once in a forward pass, got {len(targets)} times")
-        return logits, targets[0]
+        return self.student_step(x, y, logits, targets[0])
 
     def mix_hidden(self, z: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, MixedTarget]:
         """Mix the output of a layer.

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +13,8 @@ from automix.core.objects import check_objects_rule, check_takes_objects
 from automix.core.target import Mixed, MixedTarget, join_mixed
 from automix.core.type_checks import check_type
 from automix.core.validation import check_options, check_range
-from automix.tasks.task import StepOutput, Task
+from automix.tasks.step_output import StepOutput
+from automix.tasks.task import Task
 from automix.tasks.teacher_objects import ObjectsSource, TeacherObjects
 
 TEACHER_MOMENTUM = 0.999  # the paper's
@@ -107,28 +107,24 @@ class MixTask(Task):
         mixed = self.make_mixed(x[:count], y[:count], lam=None, index=None, generator=generator)
         if count < len(x):
             mixed = join_mixed(mixed, Mixed.clean(x[count:], y[count:]))
-        return self.student_step(x, y, lambda: (self.run_student(mixed.x), mixed.target))
+        return self.student_step(x, y, self.run_student(mixed.x), mixed.target)
 
-    def student_step(self, x: Tensor, y: Tensor, run_mixed: Callable[[], tuple[Tensor, MixedTarget]]) -> StepOutput:
+    def student_step(self, x: Tensor, y: Tensor, logits: Tensor, target: MixedTarget) -> StepOutput:
         """Compute the student's loss on a mixed batch and, with `one_hot_loss`, on the clean one.
 
         Args:
             x: The clean images.
             y: Their labels.
-            run_mixed: Runs the student on the mixed batch; returns its logits and their target.
+            logits: The student's logits of the mixed batch.
+            target: The label of the mixed batch.
 
         Returns:
             The step's output.
         """
-        answers: list[tuple[Tensor, MixedTarget]] = []
-
-        def mixed_term() -> dict[str, Tensor]:
-            answers.append(run_mixed())
-            return {"loss_mixed": self.mixed_loss(*answers[0])}
-
-        terms = [mixed_term, partial(self.clean_term, x, y)] if self.one_hot_loss else [mixed_term]
-        losses = self.compute_terms(*terms)
-        return self.output(losses, *answers[0])
+        losses = {"loss_mixed": self.mixed_loss(logits, target)}
+        if self.one_hot_loss:
+            losses = self.release(losses) | self.clean_term(x, y)
+        return self.output(losses, logits, target)
 
     def mixed_loss(self, logits: Tensor, target: MixedTarget) -> Tensor:
         """Apply the loss of mixed images: the task's criterion, unless a method has one of its own.

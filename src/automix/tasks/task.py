@@ -10,10 +10,8 @@ The loop knows nothing of the method, the method nothing of the loop.
 """
 
 import copy
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -26,45 +24,14 @@ from automix.core.errors import AutomixError
 from automix.core.target import Mixed, MixedTarget, as_int64
 from automix.core.tensor_checks import check_batch, check_soft_rows
 from automix.core.validation import check_range, check_whole
-from automix.networks.freeze import rest_batch_norms
-from automix.networks.outputs import check_not_parallel, logits_of, run_uncompiled, without_compile
-from automix.networks.teacher import follow, make_teacher, momentum_at
+from automix.networks.outputs import run_network, run_uncompiled, without_compile
 from automix.tasks.early_backward import backward_early, without_graph
-
-LossTerms = Callable[[], dict[str, Tensor]]
-"""Computes one or more loss terms that share a forward pass, by name."""
-
-_FORGOTTEN_UPDATE = 100  # batches without update() after which it was surely forgotten, not postponed
-_FORGOTTEN_STEPS = 10  # as many optimizer steps
-_STUCK_UPDATES = 100  # updates after which progress has left 0, however long the training
+from automix.tasks.loop_checks import LoopChecks
+from automix.tasks.step_output import StepOutput
+from automix.tasks.student_teacher import StudentTeacher
 
 
-class StepOutput(dict[str, Any]):
-    """What a task returns for a batch: ``out.loss`` or ``out["loss"]``.
-
-    A dict, so that every framework that walks through outputs (DDP, Accelerate, timm) knows what to do with it.
-    """
-
-    @property
-    def loss(self) -> Tensor:
-        """The loss to back-propagate, a scalar."""
-        return self["loss"]
-
-    @property
-    def logits(self) -> Tensor:
-        """The student's output for the mixed batch, ``(N, num_classes)``; with `low_memory` no loss can use it."""
-        return self["logits"]
-
-    @property
-    def metrics(self) -> dict[str, Tensor]:
-        """Detached scalars by name: every loss term, `lam`, the accuracy on the MIXED batch.
-
-        They stay on the device, so that a step does not wait for it.
-        """
-        return self["metrics"]
-
-
-class Task(nn.Module, ABC):
+class Task(StudentTeacher, ABC):
     """What all tasks share: the student, an optional momentum teacher, the step count and the randomness.
 
     Randomness is a function of (seed, step, rank), so that the step count in the state dict is all that resuming needs.
@@ -110,19 +77,11 @@ class Task(nn.Module, ABC):
         total_steps: int | None = None,
         low_memory: bool = False,
     ) -> None:
-        super().__init__()
-        if momentum is not None and not 0 <= momentum < 1:
-            raise AutomixError(f"momentum must be None or in [0, 1), got {momentum}")
+        super().__init__(model, momentum)
         check_range("mix_until", mix_until, 0, 1)
         if mix_fade is not None:
             check_range("mix_fade", mix_fade, 0, mix_until, bounds="[)")
         check_whole("total_steps", total_steps, 1)
-        check_not_parallel(model)
-        # A pretrained network often comes in eval mode, in which its BatchNorm would never train.
-        self.student = model if model.training else model.train()
-        rest_batch_norms(self.student)
-        self.teacher = None if momentum is None else make_teacher(model)
-        self.momentum = momentum
         self.one_hot_loss = one_hot_loss
         self.mix_until = mix_until
         self.mix_fade = mix_fade
@@ -130,14 +89,9 @@ class Task(nn.Module, ABC):
         self.seed = seed
         self.total_steps = total_steps
         self.low_memory = low_memory
-        self.step = 0
-        self.progress = 0.0
-        self._calls = 0  # since the last update
-        self._changes = 0  # of the student's weights since the last update, as far as batches have shown
-        self._weights_version: int | None = None  # of those weights in the last batch
         self._early = low_memory  # whether terms are back-propagated early in this step
+        self._checks = LoopChecks()
         self._groups: list[dict[str, Any]] = []  # those that were handed out last
-        self._warned: set[str] = set()
 
     # --- one training step
 
@@ -157,12 +111,11 @@ class Task(nn.Module, ABC):
             return self._clean_output(self.classifier, x, y)
         if self.step == self._calls == 0:
             check_soft_rows(y)  # once on any device; `check_batch` does it in every step on the CPU alone
-        if not self.student.training:
-            self._warn_once(
-                "eval", "the model is in eval mode while its task trains: call task.train() after evaluating"
-            )
-        self._early = self.low_memory and self._may_run_early(x)
-        generator = self._next_generator()
+        self._early = self.low_memory and self.may_release(x)
+        rank, world = rank_and_world()
+        generator = step_generator(self.seed, self.step, part=self._calls * world + rank)
+        self._calls += 1
+        self._checks.before_batch(self.student, self._calls)
         return self.training_step(x, y, generator) if self.mixes_now() else self.clean_step(x, y)
 
     @property
@@ -225,49 +178,45 @@ class Task(nn.Module, ABC):
             progress = min(1.0, self.step / self.total_steps)
         if not 0 <= progress <= 1:
             raise AutomixError(f"progress must be in [0, 1], such as step / total_steps; got {progress}")
-        if progress < self.progress:
-            self._warn_once(
-                "progress", f"progress fell from {self.progress:g} to {progress:g}: pass the part of the WHOLE training"
-            )
-        if self.step == _STUCK_UPDATES and progress == 0:
-            self._warn_once("stuck", f"progress is 0 after {_STUCK_UPDATES} updates: pass step / total_steps")
+        self._checks.before_update(self.step, self.progress, progress)
         if self.teacher is not None:
             self.move_teacher(progress)
         self.step += 1
         self.progress = progress
-        self._calls = self._changes = 0
-        self._weights_version = None
-
-    def move_teacher(self, progress: float) -> None:
-        """Let the teacher follow the student (Eq. 12).
-
-        Args:
-            progress: Part of the training that is done, in [0, 1].
-        """
-        assert self.teacher is not None
-        follow(self.teacher, self.student, momentum_at(self.step, progress, self.momentum or 0.0))
+        self._calls = 0
 
     # --- what the methods build their steps from
 
-    def compute_terms(self, *groups: LossTerms) -> dict[str, Tensor]:
-        """Compute loss terms one group after the other.
-
-        With `low_memory` every group but the last is back-propagated before the next one starts, so that the
-        activations of only one forward pass are in memory at a time.
+    def release(self, losses: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Make room for another forward pass: with `low_memory`, back-propagate the loss terms so far.
 
         Args:
-            *groups: Functions that compute the terms. A group of several terms, which share a graph, comes last.
+            losses: Terms by name. Two that share a part of their graph must not be released.
 
         Returns:
-            All terms by name.
+            The same numbers, whose ``backward`` hands out the gradients; without `low_memory` the terms as they are.
         """
-        losses: dict[str, Tensor] = {}
-        for number, group in enumerate(groups):
-            terms = group()
-            if self._early and number + 1 < len(groups):
-                terms = {name: backward_early(loss, self.parameters()) for name, loss in terms.items()}
-            losses |= terms
-        return losses
+        if not self._early:
+            return losses
+        return {name: backward_early(loss, self.parameters()) for name, loss in losses.items()}
+
+    def may_release(self, x: Tensor) -> bool:
+        """Tell whether early backward passes give the right gradients; warns once where they do not.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+
+        Returns:
+            Whether they do.
+        """
+        if x.requires_grad:
+            reason = "the images require gradients"
+        elif any(parameter._backward_hooks for parameter in self.parameters()):
+            reason = "a parameter has a hook"
+        else:
+            return True
+        self._checks.warn_once("low_memory", f"low_memory has no effect: {reason}")
+        return False
 
     def clean_term(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Compute l_CE on clean images.
@@ -291,8 +240,7 @@ class Task(nn.Module, ABC):
         Returns:
             Logits, ``(N, num_classes)``.
         """
-        with batch_norm_hint(x):
-            return logits_of(run_uncompiled(self.student, x) if hooked else self.student(x))
+        return run_network(partial(run_uncompiled, self.student) if hooked else self.student, x)
 
     def loss(self, logits: Tensor, target: MixedTarget) -> Tensor:
         """Apply the task's criterion.
@@ -332,49 +280,10 @@ class Task(nn.Module, ABC):
 
     def _clean_output(self, network: nn.Module, x: Tensor, y: Tensor) -> StepOutput:
         target = MixedTarget.clean(y)
-        with batch_norm_hint(x):
-            logits = logits_of(network(x))
+        logits = run_network(network, x)
         return self.output({"loss_clean": self.loss(logits, target)}, logits, target)
 
-    def _may_run_early(self, x: Tensor) -> bool:
-        """Whether early backward passes give the right gradients; warns once where they do not."""
-        if x.requires_grad:
-            reason = "the images require gradients"
-        elif any(parameter._backward_hooks for parameter in self.parameters()):
-            reason = "a parameter has a hook"
-        else:
-            return True
-        self._warn_once("low_memory", f"low_memory has no effect: {reason}")
-        return False
-
-    def _next_generator(self) -> torch.Generator:
-        rank, world = rank_and_world()
-        generator = step_generator(self.seed, self.step, part=self._calls * world + rank)
-        self._calls += 1
-        self._count_changes()
-        if self._calls == _FORGOTTEN_UPDATE or self._changes == _FORGOTTEN_STEPS:
-            count = f"{self._changes} optimizer steps" if self._changes else f"{self._calls} batches"
-            self._warn_once("update", f"task.update() was not called for {count}: schedules and teacher stand still")
-        return generator
-
-    def _count_changes(self) -> None:
-        """Count how often the weights were changed since the last update, by the counter that torch keeps of them."""
-        weight = next((parameter for parameter in self.student.parameters() if parameter.requires_grad), None)
-        version = None if weight is None else weight._version
-        self._changes += self._weights_version is not None and version != self._weights_version
-        self._weights_version = version
-
-    def _warn_once(self, kind: str, message: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(message, stacklevel=4)
-
     # --- what a training script asks for
-
-    @property
-    def classifier(self) -> nn.Module:
-        """The network to evaluate and deploy: the teacher if there is one, else the student. Not a copy."""
-        return self.student if self.teacher is None else self.teacher
 
     def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
         """List everything that is trained, for an optimizer.
@@ -400,7 +309,9 @@ class Task(nn.Module, ABC):
             its parameters require gradients where those of that model do.
         """
         if self.teacher is not None and self.step == 0 and self._calls:
-            self._warn_once("deploy", "task.update() was never called: the deployed teacher is the untrained network")
+            self._checks.warn_once(
+                "deploy", "task.update() was never called: the deployed teacher is the untrained network"
+            )
         deployed = copy.deepcopy(without_compile(self.classifier))
         for parameter, original in zip(deployed.parameters(), self.student.parameters(), strict=True):
             parameter.requires_grad_(original.requires_grad)
@@ -454,75 +365,3 @@ class Task(nn.Module, ABC):
             Numbers for the log, and warnings for people by kind; nothing for methods that do not learn to mix.
         """
         return {}, {}
-
-    # --- what nn.Module would do otherwise
-
-    def compile(self, **options: Any) -> None:
-        """Compile the networks of the task in place, as ``nn.Module.compile`` does, each as a whole.
-
-        Mixing stays as it is: its numbers come from a generator, which `torch.compile` does not take. Passes in which a
-        method reads or changes a layer run without compiled code. Names of parameters and what `deploy` returns do not
-        change.
-
-        Args:
-            **options: Options of `torch.compile`, such as ``backend``, ``mode`` and ``fullgraph``.
-        """
-        for network in self.networks():
-            network.compile(**options)
-
-    def networks(self) -> list[nn.Module]:
-        """List the networks that `compile` compiles: student and teacher.
-
-        Returns:
-            The networks.
-        """
-        return [self.student] if self.teacher is None else [self.student, self.teacher]
-
-    def train(self, mode: bool = True) -> "Task":
-        """Set the training mode; the teacher (see networks/teacher.py) and frozen BatchNorms stay in eval mode.
-
-        Args:
-            mode: True to train, False to evaluate.
-
-        Returns:
-            The task.
-        """
-        super().train(mode)
-        if mode:
-            rest_batch_norms(self.student)
-        if self.teacher is not None:
-            self.teacher.eval()
-        return self
-
-    def get_extra_state(self) -> Tensor:
-        """Return step and progress as a tensor, which every safe file format can hold."""
-        return torch.tensor([float(self.step), self.progress], dtype=torch.float64)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Restore step and progress.
-
-        Args:
-            state: What `get_extra_state` returned.
-        """
-        self.step, self.progress, self._calls = int(state[0]), float(state[1]), 0
-
-
-@contextmanager
-def batch_norm_hint(x: Tensor) -> Iterator[None]:
-    """Say what to do where BatchNorm refuses to train on a single value per channel.
-
-    Args:
-        x: The batch that goes through the network inside the context.
-
-    Yields:
-        Nothing.
-    """
-    try:
-        yield
-    except ValueError as error:
-        if not str(error).startswith("Expected more than 1 value per channel"):
-            raise
-        raise AutomixError(
-            f"BatchNorm needs more than one value per channel, got a batch of {len(x)} at {x.shape[-2]} x "
-            f"{x.shape[-1]} px: use batches of 2 or more (drop_last=True in the loader), or larger images"
-        ) from None

@@ -12,6 +12,7 @@ from torch import nn
 from automix.methods.automix.block_file import BlockCard, load_mix_block, save_mix_block, without_classes
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
 from automix.methods.automix.mix_block import MixBlock
+from automix.methods.automix.mix_block_task import MixBlockTask
 from automix.methods.automix.settings import DECIDED_BY_BLOCK, PRESETS, AutoMixSettings
 from automix.methods.automix.task import DEFAULT_LAYER as DEFAULT_LAYER
 from automix.methods.automix.task import AutoMix
@@ -25,6 +26,7 @@ __all__ = [
     "AutoMixUnlabeled",
     "BlockCard",
     "MixBlock",
+    "MixBlockTask",
     "MixedViews",
     "create_task",
     "diagnose",

@@ -47,30 +47,11 @@ from automix.core.draws import draw_uniform
 from automix.core.errors import AutomixError
 from automix.core.tensor_checks import as_lam, check_classes
 from automix.core.validation import check_choice, check_range, check_whole
+from automix.methods.automix.exact_mean import bias_for_mean
+from automix.methods.automix.masks import ENLARGE, partition
 
 UPSAMPLING = ("bilinear", "nearest", "bilinear-logits")
 INITS = ("torch", "reference")
-ENLARGE: dict[str, dict[str, Any]] = {
-    "nearest": {"mode": "nearest"},
-    "bilinear": {"mode": "bilinear", "align_corners": False},
-}
-"""Options of ``F.interpolate`` by the name of an upsampling."""
-
-
-def flatten_within(margin: float, mask: Tensor, lam: Tensor) -> Tensor:
-    """Make masks flat where one image has nearly all of the weight.
-
-    Args:
-        margin: Masks are flat where ``min(lam, 1 - lam) <= margin``.
-        mask: Masks, ``(N, 1, H, W)``.
-        lam: Share of the first image, ``()`` or ``(N,)``.
-
-    Returns:
-        The masks; where they are flat, their value is `lam`.
-    """
-    flat = torch.minimum(lam, 1 - lam) <= margin
-    # `where`, not a branch: no wait for the device, and under DDP every rank uses every parameter in every step
-    return torch.where(as_map(flat), as_map(lam).to(mask.dtype), mask)
 
 
 class MixBlock(nn.Module):
@@ -218,11 +199,36 @@ class MixBlock(nn.Module):
             s_i = 1 - torch.sigmoid(logit)  # Eq. 5
         return F.interpolate(s_i, size=size, **ENLARGE[self.upsampling])
 
+    def masks(
+        self, z: Tensor, members: Tensor, weights: Tensor, size: tuple[int, int], labels: Tensor | None = None
+    ) -> Tensor:
+        """Compute the masks of mixtures of K images (masks.py), in float32 at least, also under autocast.
+
+        Args:
+            z: Feature maps of the batch, ``(N, C, h, w)``.
+            members: Positions of the images of each mixture, ``(K, N)``.
+            weights: Weights of the images, ``(K,)`` or ``(N, K)``.
+            size: Height and width of the images.
+            labels: Labels of the batch, for a block with class vectors.
+
+        Returns:
+            The masks, ``(N, K, *size)``, which sum to 1 over K.
+        """
+        weights = weights.expand(members.shape[1], -1)
+        lam = weights[:, :1] / (weights[:, :1] + weights[:, 1:]).clamp(min=1e-6)  # (N, K - 1)
+        first, others = members[:1].expand(len(members) - 1, -1).flatten(), members[1:].flatten()
+        pair_labels = None if labels is None else (labels[first], labels[others])
+        with torch.autocast(z.device.type, enabled=False):
+            logit = self.pair_logit(z[first], z[others], lam.T.flatten(), pair_labels)
+            logit = logit.reshape(len(members) - 1, -1, *logit.shape[-2:]).transpose(0, 1)
+            logit = F.pad(logit, (0, 0, 0, 0, 1, 0))  # of the first image: 0
+            return partition(logit, weights, size, self.upsampling, exact_mean=self.exact_mean)
+
     def _attend(self, z_i: Tensor, z_j: Tensor, lam: Tensor, labels: tuple[Tensor, Tensor] | None) -> Tensor:
         """The logits of s_j, (N, 1, h, w)."""
         logit = self.pair_logit(z_i, z_j, lam, labels)
         if self.exact_mean:
-            logit = logit + as_map(bias_for_mean(logit.flatten(1), 1 - lam))
+            logit = logit + bias_for_mean(logit.flatten(1), 1 - lam)[..., None, None]
         return logit
 
     def pair_logit(self, z_i: Tensor, z_j: Tensor, lam: Tensor, labels: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -237,11 +243,13 @@ class MixBlock(nn.Module):
         Returns:
             Logits, ``(N, 1, h, w)``.
         """
-        z_i, z_j = z_i.to(self.value_weight), z_j.to(self.value_weight)
+        weight = self.value_weight
+        z_i, z_j = z_i.to(weight), z_j.to(weight)
         if self.normalize:
             z_i, z_j = F.group_norm(z_i, 1), F.group_norm(z_j, 1)
         local_terms = [self.w_l(z_j - z_i)] if self.local else []
         if self.num_classes is not None and labels is not None:
+            check_classes(torch.cat(labels), self.num_classes)
             local_terms.append(self._evidence(z_j, labels[1]) - self._evidence(z_i, labels[0]))
         if self.lam_curve is not None:
             z_i, z_j = scale_by_lam(z_i, z_j, lam, self.lam_curve)
@@ -249,19 +257,20 @@ class MixBlock(nn.Module):
             z_i, z_j = _concat(z_i, lam), _concat(z_j, 1 - lam)
         if self.pair_attention:
             pair = torch.cat([z_i, z_j], dim=1)
-            embedded = self.w_q(pair), self.w_k(pair)
+            query, key = self.w_q(pair), self.w_k(pair)
         else:
-            embedded = self.w_p(z_i), self.w_p(z_j)
-        query, key, value = (at_least_float32(z.flatten(2)) for z in (*embedded, self.w_z(z_j)))
+            query, key = self.w_p(z_i), self.w_p(z_j)
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        query, key, value = query.flatten(2).to(dtype), key.flatten(2).to(dtype), self.w_z(z_j).flatten(2).to(dtype)
         similarity = query.transpose(1, 2) @ key / math.sqrt(query.shape[1])
         p = similarity.softmax(dim=-1)  # (N, positions of z_i, positions of z_j), Eq. 6
         logit = (p @ value.transpose(1, 2)).reshape(len(z_i), 1, *z_i.shape[-2:])
-        logit = sum((at_least_float32(term) for term in local_terms), logit)
+        for term in local_terms:
+            logit = logit + term.to(dtype)
         return _average_neighbors(logit) if self.smooth else logit
 
     def _evidence(self, z: Tensor, y: Tensor) -> Tensor:
         """Compute w_y z, (N, 1, h, w); for rows the mean over their classes."""
-        check_classes(y, self.w_c.shape[0])
         if y.ndim == 1:
             w = self.w_c[y]
         else:
@@ -289,37 +298,6 @@ def scale_by_lam(z_i: Tensor, z_j: Tensor, lam: Tensor, k: float) -> tuple[Tenso
     """
     g = as_map((4 / 3 * lam**3 - 2 * lam**2 + (k + 1) * lam) / (k + 1 / 3)).to(z_i)
     return z_i * (1 + g), z_j * (2 - g)
-
-
-def bias_for_mean(logit: Tensor, mean: Tensor) -> Tensor:
-    """Solve mean(sigmoid(logit + b)) = mean for b, for each mask.
-
-    Newton's method inside a bracket that halves finds b without a graph. One more step with a graph does not move b,
-    but carries the derivative of the implicit function.
-
-    Args:
-        logit: Logits of the cells, ``(N, cells)``.
-        mean: Means that the masks shall have, ``()`` or ``(N,)``; clamped to [0.01, 0.99], because no b reaches 0 or 1.
-
-    Returns:
-        The biases, ``(N, 1)``.
-    """
-    mean = mean.to(logit).reshape(-1, 1).clamp(0.01, 0.99)
-    with torch.no_grad():
-        low, high = (mean.logit() - bound(logit, dim=1, keepdim=True) for bound in (torch.amax, torch.amin))
-        b = (low + high) / 2
-        for _ in range(12):  # enough for float32, from nearly flat to nearly binary masks
-            gap, slope = _gap_and_slope(logit, b, mean)
-            low, high = torch.where(gap < 0, b, low), torch.where(gap < 0, high, b)
-            newton = b - gap / slope
-            b = torch.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
-        slope = _gap_and_slope(logit, b, mean)[1]
-    return b - (torch.sigmoid(logit + b).mean(dim=1, keepdim=True) - mean) / slope
-
-
-def _gap_and_slope(logit: Tensor, b: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    s = torch.sigmoid(logit + b)
-    return s.mean(dim=1, keepdim=True) - mean, (s * (1 - s)).mean(dim=1, keepdim=True).clamp(min=1e-6)
 
 
 def _average_neighbors(cells: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class AutoMixSettings:
     """``lam ~ Beta(alpha, alpha)``; with more images, weights ``~ Dirichlet(alpha, ..., alpha)``."""
     images: ImageCount | tuple[ImageCount, ...] = 2
     """How many images the Mix Block mixes into one, 2 to 4; several numbers, such as ``(2, 3)``, to draw one of them in
-    each step. More than two are mixed as many_images.py says. Plain Mixup of `aux_loss` and `rest` stays with pairs."""
+    each step. More than two are mixed as masks.py says. Plain Mixup of `aux_loss` and `rest` stays with pairs."""
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = 0.999
     """Momentum of the teacher at the start of the training; it rises to 1 along a cosine. 0 makes the teacher a copy of
     the student, None trains student and Mix Block jointly on one loss (rows of the paper's Table 10)."""

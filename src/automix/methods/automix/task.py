@@ -23,8 +23,6 @@ the same head where features are extracted; its test reports all of them.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,54 +30,37 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from automix.core.blend import as_map, blend, blend_many, chain_members, mask_spread
 from automix.core.criteria import Criterion
-from automix.core.distributed import is_distributed
-from automix.core.draws import draw_cycle, draw_index, draw_lam, draw_one, draw_weights, step_generator
-from automix.core.errors import AutomixError
+from automix.core.draws import draw_index, draw_lam, draw_weights, step_generator
 from automix.core.objects import label_by_objects
 from automix.core.target import Mixed, MixedTarget, join_mixed
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_whole
-from automix.methods.automix.block_file import without_classes
 from automix.methods.automix.diagnostics import diagnose, mask_warnings
-from automix.methods.automix.many_images import LOWEST_WEIGHT, masks_of_many
-from automix.methods.automix.mix_block import MixBlock, flatten_within
-from automix.methods.automix.settings import DECIDED_BY_BLOCK, AutoMixSettings
-from automix.methods.automix.trained_block import open_block
+from automix.methods.automix.make_block import make_block
+from automix.methods.automix.mask_loss import lambda_loss, mask_metrics
+from automix.methods.automix.mix_block import MixBlock
+from automix.methods.automix.mix_block_task import MixBlockTask
+from automix.methods.automix.mixing import blend_again, mix_images
+from automix.methods.automix.pairs import Pairs, draw_pairs
+from automix.methods.automix.settings import AutoMixSettings
 from automix.methods.mixup import mixup
-from automix.networks.feature_tap import count_classes, find_tap
-from automix.networks.head import SecondHead
+from automix.networks.feature_tap import find_tap
 from automix.networks.modes import eval_mode
-from automix.networks.outputs import logits_of
-from automix.networks.teacher import follow, make_teacher, momentum_at
-from automix.tasks.task import LossTerms, StepOutput, Task, batch_norm_hint
+from automix.networks.outputs import logits_of, run_network
+from automix.tasks.step_output import StepOutput
 from automix.tasks.teacher_objects import TeacherObjects
 
 LOWEST_ALPHA = 0.02  # Beta(0.02, 0.02) is 0 or 1 but for one draw in twenty: images as good as clean
-CHECKED_STEP = 20  # by then the Mix Block must have moved
 WARMUP_STEPS = 200  # before that, flat masks are no reason for a warning
 
 DEFAULT_LAYER = 3
 
-
-@dataclass(frozen=True)
-class Pairs:
-    """Which images are mixed, and how much of each.
-
-    Attributes:
-        lam: Share of the first image, ``()`` or ``(N,)``.
-        index: Position of each image's partner, ``(N,)``.
-        weights: Weights of the images in mixtures of K images, ``(K,)`` or ``(N, K)``; the first one is `lam`. None for
-            pairs.
-    """
-
-    lam: Tensor
-    index: Tensor
-    weights: Tensor | None = None
+StudentLosses = tuple[dict[str, Tensor], Tensor, MixedTarget]
+"""Loss terms by name, and logits and target of the batch whose accuracy is logged."""
 
 
-class AutoMix(Task):
+class AutoMix(MixBlockTask):
     """Train a network with AutoMix; `deploy` returns the teacher.
 
     ``preset="tuned"`` is the form that experiments chose. ``preset="fast"`` costs about as much as plain Mixup
@@ -126,79 +107,84 @@ class AutoMix(Task):
         settings = AutoMixSettings.from_preset(preset, **overrides)
         check_whole("num_classes", num_classes, 1)
         tap = find_tap(model, layer, channels)
-        if mix_block is None:
-            classes = (num_classes or count_classes(model)) if settings.class_vectors else None
-            mix_block = MixBlock(tap.channels, classes, **settings.block_options())
-        else:
-            given = [name for name in DECIDED_BY_BLOCK if name in overrides]
-            if drop_classes := overrides.get("class_vectors") is False:
-                given.remove("class_vectors")
-            if given:
-                raise AutomixError(f"{given[0]} must not be given with a mix_block, which has its own")
-            mix_block = open_block(mix_block, model, layer, tap.channels)
-            if drop_classes:
-                mix_block = without_classes(mix_block)
-            _check_classes(mix_block, lambda: num_classes or count_classes(model))
+        block = make_block(
+            mix_block, model, layer, tap.channels, settings=settings, overrides=overrides, num_classes=num_classes
+        )
         super().__init__(
-            model,
-            momentum=settings.momentum,
-            one_hot_loss=settings.aux_loss == "clean",
-            mix_until=settings.mix_until,
-            mix_fade=settings.mix_fade,
-            criterion=criterion,
-            seed=seed,
-            total_steps=total_steps,
-            low_memory=low_memory,
+            model, tap, block, settings, criterion=criterion, seed=seed, total_steps=total_steps, low_memory=low_memory
         )
-        self.tap = tap
-        self.mix_block = mix_block
-        if settings.block_lr == 0:
-            mix_block.requires_grad_(False)  # so that its loss is not computed
         self.preset = preset
-        self.settings = settings
-        self.mixed_head = SecondHead(model) if settings.mixed_head else None
-        self.teacher_mixed_head = (
-            None if self.mixed_head is None or self.teacher is None else make_teacher(self.mixed_head)
-        )
-        if self.teacher is not None and settings.teacher_batch_norm == "train":
-            self.teacher.train()
         self.teacher_objects = None if settings.objects is None else TeacherObjects()
-        self._resting: list[Tensor] | None = None
-        self._first_weight: Tensor | None = None
 
     def extra_repr(self) -> str:
         """Return the preset and all settings, for ``repr``."""
         fields = ", ".join(f"{name}={value!r}" for name, value in self.settings.to_dict().items())
         return f"preset={self.preset!r}, {fields}"
 
-    # --- one training step
+    # --- one training step: Algorithm 1
 
     def training_step(self, x: Tensor, y: Tensor, generator: torch.Generator) -> StepOutput:
         settings = self.settings
-        mix_share = settings.block_share if settings.aux_loss == "joined" else settings.mix_share
-        learned, mixed = (x[: math.ceil(share * len(x))] for share in (settings.block_share, mix_share))
-        q = self.draw(mixed, generator, distinct=settings.distinct_pairs or len(mixed) < len(x))
+        student_share = settings.block_share if settings.aux_loss == "joined" else settings.mix_share
+        q = self._draw_of(x, student_share, generator)
         if self.teacher is None:
             return self._joint_step(x, y, q, generator)
-        k = self.draw(learned, generator, distinct=settings.distinct_pairs or len(learned) < len(x))
-        return self._momentum_step(x, y, q, k, generator)
-
-    def _momentum_step(self, x: Tensor, y: Tensor, q: Pairs, k: Pairs, generator: torch.Generator) -> StepOutput:
-        assert self.teacher is not None
+        k = self._draw_of(x, settings.block_share, generator)
         with torch.no_grad():
             z = self.tap(self.teacher, x[: max(len(q.index), len(k.index))])
-            mixed_q = self._mix(x, y, z, q, generator)
+            mixed_q = mix_images(self.mix_block, x, y, z, q, margin=settings.lam_margin, generator=generator)  # Eq. 4
             labeled_q = self._label_by_objects(mixed_q, x, y)
-        if x.requires_grad and labeled_q.index is not None:  # the mask is a constant, the images are not
-            labeled_q = replace(labeled_q, x=blend(x[: len(q.index)], labeled_q.index, labeled_q.mask))
-        if x.requires_grad and labeled_q.masks is not None:
-            members = chain_members(q.index, labeled_q.masks.shape[1])
-            labeled_q = replace(labeled_q, x=blend_many(x[: len(q.index)], members, labeled_q.masks))
-        answers, terms = self._classification_terms(x, y, labeled_q, generator)
-        if self._trained_block():
-            terms.append(partial(self.generation_losses, x, y, z, k, generator))
-        losses = self.compute_terms(*terms)
-        return self.output(losses, *answers[0], _mask_metrics(mixed_q))
+        if x.requires_grad:
+            labeled_q = blend_again(labeled_q, x, q.index)
+        losses, logits, target = self.student_losses(x, y, labeled_q, generator)  # gradient to theta_q
+        if self.trained_block():
+            losses = self.release(losses) | self.generation_losses(x, y, z, k, generator)  # gradient to phi
+        return self.output(losses, logits, target, mask_metrics(mixed_q))
+
+    def student_losses(self, x: Tensor, y: Tensor, mixed: Mixed, generator: torch.Generator) -> StudentLosses:
+        """Compute the student's terms: l_MCE on the Mix Block's samples, and l_aux.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels.
+            mixed: The Mix Block's samples of the first images.
+            generator: Source of randomness.
+
+        Returns:
+            The terms by name, logits and their target.
+        """
+        aux_loss = self.settings.aux_loss
+        if aux_loss == "joined":
+            plain = self._mixup_samples(x, y, generator)
+            both = join_mixed(mixed, plain)
+            logits = self.run_student(both.x)
+            return {"loss_mixed": self.loss(logits, both.target)}, logits[len(mixed.x) :], plain.target
+        losses, logits, target = self.mixed_losses(x, y, mixed, generator)
+        if aux_loss == "clean":
+            losses = self.release(losses) | self.clean_term(x, y)
+        elif aux_loss != "none":
+            losses = self.release(losses)
+            plain = self._mixup_samples(x, y, generator)
+            losses["loss_mixup"] = self.loss(self.run_student(plain.x), plain.target)
+        return losses, logits, target
+
+    def mixed_losses(self, x: Tensor, y: Tensor, mixed: Mixed, generator: torch.Generator) -> StudentLosses:
+        """Compute l_MCE of the student on the Mix Block's samples and the rest of the batch, in one pass.
+
+        Args:
+            x: Images, ``(N, C, H, W)``.
+            y: Their labels.
+            mixed: The Mix Block's samples of the first images.
+            generator: Source of randomness.
+
+        Returns:
+            The term, logits and their target.
+        """
+        count = len(mixed.x)
+        if count < len(x):
+            mixed = join_mixed(mixed, self._rest(x[count:], y[count:], generator))
+        logits = self.run_student_mixed(mixed.x)
+        return {"loss_mixed": self.loss(logits, mixed.target)}, logits, mixed.target
 
     def generation_losses(
         self, x: Tensor, y: Tensor, z: Tensor, pairs: Pairs, generator: torch.Generator
@@ -215,262 +201,22 @@ class AutoMix(Task):
         Returns:
             The terms by name.
         """
-        mixed = self._mix(x, y, z, pairs, generator, margin=self.settings.block_margin)
+        mixed = mix_images(self.mix_block, x, y, z, pairs, margin=self.settings.block_margin, generator=generator)
         return {"loss_generation": self.loss(self.predict_mixed(mixed.x), mixed.target), **self._lambda_loss(mixed)}
 
-    def predict_mixed(self, x: Tensor) -> Tensor:
-        """Run the classifier on mixed images, with its head for mixed images if it has one.
-
-        Args:
-            x: Mixed images, ``(N, C, H, W)``.
-
-        Returns:
-            Logits, ``(N, num_classes)``.
-        """
-        head = self.mixed_head if self.teacher is None else self.teacher_mixed_head
-        return logits_of(self.classifier(x)) if head is None else head(self.classifier, x)
-
     def _joint_step(self, x: Tensor, y: Tensor, pairs: Pairs, generator: torch.Generator) -> StepOutput:
-        """Student and Mix Block on one loss; the terms share a graph, so that none is back-propagated early."""
-        with batch_norm_hint(x):
-            z = self.tap(self.student, x[: len(pairs.index)])
-        mixed = self._mix(x, y, z, pairs, generator)
-        answers, terms = self._classification_terms(x, y, mixed, generator)
-        losses = {name: loss for term in terms for name, loss in term().items()}
-        return self.output({**losses, **self._lambda_loss(mixed)}, *answers[0], _mask_metrics(mixed))
+        """Student and Mix Block on one loss, without a teacher."""
+        z = run_network(partial(self.tap, self.student), x[: len(pairs.index)])
+        mixed = mix_images(self.mix_block, x, y, z, pairs, margin=self.settings.lam_margin, generator=generator)
+        losses, logits, target = self.student_losses(x, y, mixed, generator)
+        return self.output({**losses, **self._lambda_loss(mixed)}, logits, target, mask_metrics(mixed))
 
-    def _classification_terms(
-        self, x: Tensor, y: Tensor, mixed: Mixed, generator: torch.Generator
-    ) -> tuple[list[tuple[Tensor, MixedTarget]], list[LossTerms]]:
-        """The student's terms, l_MCE on the Mix Block's samples and l_aux, and where their logits will be."""
-        answers: list[tuple[Tensor, MixedTarget]] = []
-
-        def joined_term() -> dict[str, Tensor]:
-            plain = self._mixup_samples(x, y, generator)
-            both = join_mixed(mixed, plain)
-            logits = self.run_student(both.x)
-            answers.append((logits[len(mixed.x) :], plain.target))
-            return {"loss_mixed": self.loss(logits, both.target)}
-
-        def mixup_term() -> dict[str, Tensor]:
-            plain = self._mixup_samples(x, y, generator)
-            return {"loss_mixup": self.loss(self.run_student(plain.x), plain.target)}
-
-        mixed_term = partial(self._mixed_term, x, y, mixed, generator, answers)
-        aux: dict[str, list[LossTerms]] = {
-            "joined": [joined_term],
-            "clean": [mixed_term, partial(self.clean_term, x, y)],
-            "mixup": [mixed_term, mixup_term],
-            "mixup-ramp": [mixed_term, mixup_term],
-            "none": [mixed_term],
-        }
-        return answers, aux[self.settings.aux_loss]
-
-    def _mixed_term(
-        self, x: Tensor, y: Tensor, mixed: Mixed, generator: torch.Generator, answers: list[tuple[Tensor, MixedTarget]]
-    ) -> dict[str, Tensor]:
-        """l_MCE of the student on the samples and the rest of the batch; logits and target join `answers`."""
-        count = len(mixed.x)
-        batch = join_mixed(mixed, self._rest(x[count:], y[count:], generator)) if count < len(x) else mixed
-        answers.append((self._run_student_mixed(batch.x), batch.target))
-        return {"loss_mixed": self.loss(*answers[0])}
-
-    def _run_student_mixed(self, x: Tensor) -> Tensor:
-        if self.mixed_head is None:
-            return self.run_student(x)
-        with batch_norm_hint(x):
-            return self.mixed_head(self.student, x)
-
-    def clean_step(self, x: Tensor, y: Tensor) -> StepOutput:
-        """Compute the loss of plain training; the Mix Block and the head for mixed images rest.
-
-        Args:
-            x: Images, ``(N, C, H, W)``.
-            y: Their labels.
-
-        Returns:
-            The step's output.
-        """
-        out = super().clean_step(x, y)
-        if is_distributed():
-            # DistributedDataParallel wants every parameter in every step. The zero gradients would still feed the
-            # optimizer's momentum and weight decay, so that `update` puts the weights back.
-            trained = self._resting_parameters()
-            out["loss"] = torch.stack([out.loss, *(0 * parameter.sum() for parameter in trained)]).sum()
-            if self._resting is None:
-                self._resting = [parameter.detach().clone() for parameter in trained]
-        return out
-
-    def update(self, progress: float | None = None) -> None:
-        """Advance the teacher and the schedules; call after every optimizer step.
-
-        Args:
-            progress: Part of the training that is done, in [0, 1]; computed from the step count if the task knows its
-                `total_steps`.
-        """
-        if self._resting is not None:
-            with torch.no_grad():
-                for parameter, saved in zip(self._resting_parameters(), self._resting, strict=True):
-                    parameter.copy_(saved)
-            self._resting = None
-        self._check_optimizer()
-        self._check_learning_rate()
-        super().update(progress)
-
-    def move_teacher(self, progress: float) -> None:
-        """Let the teacher follow the student (Eq. 12), its head for mixed images too.
-
-        Args:
-            progress: Part of the training that is done, in [0, 1].
-        """
-        assert self.teacher is not None
-        settings = self.settings
-        hold, warmup = settings.momentum_hold, settings.momentum_warmup
-        m = momentum_at(self.step, progress, self.momentum or 0.0, hold=hold, warmup=warmup)
-        follow(self.teacher, self.student, m, buffers=settings.teacher_batch_norm == "eval")
-        if self.mixed_head is not None and self.teacher_mixed_head is not None:
-            follow(self.teacher_mixed_head, self.mixed_head, m)
-
-    def networks(self) -> list[nn.Module]:
-        """List the networks that `compile` compiles: student, teacher and Mix Block.
-
-        Returns:
-            The networks.
-        """
-        return [*super().networks(), self.mix_block]
-
-    def train(self, mode: bool = True) -> "AutoMix":
-        """Set the training mode; the teacher stays in eval mode, unless ``teacher_batch_norm="train"``.
-
-        Args:
-            mode: True to train, False to evaluate.
-
-        Returns:
-            The task.
-        """
-        super().train(mode)
-        if self.teacher is not None and self.settings.teacher_batch_norm == "train":
-            self.teacher.train(mode)
-        return self
-
-    def _resting_parameters(self) -> list[nn.Parameter]:
-        """The parameters that a step on clean images does not train, besides frozen ones."""
-        return self._trained_block() + ([] if self.mixed_head is None else list(self.mixed_head.parameters()))
-
-    def _trained_block(self) -> list[nn.Parameter]:
-        """The parameters of the Mix Block that are trained; none of random grids or a frozen block."""
-        return [parameter for parameter in self.mix_block.parameters() if parameter.requires_grad]
-
-    def _check_optimizer(self) -> None:
-        """Warn if the optimizer does not know the Mix Block, whose weights then never change."""
-        if self.step not in (0, CHECKED_STEP) or self.settings.block_lr == 0 or not self.mix_block.attention:
-            return
-        weight = self.mix_block.value_weight
-        if not weight.requires_grad:
-            return
-        if self.step == 0:
-            self._first_weight = weight.detach().clone()
-        elif self._first_weight is not None and torch.equal(weight, self._first_weight):
-            self._warn_once(
-                "optimizer", "the Mix Block is not trained: build the optimizer from task.param_groups(lr=...)"
-            )
-
-    def _check_learning_rate(self) -> None:
-        """Warn if a scheduler gave all groups one learning rate, as OneCycleLR does with a single `max_lr`."""
-        rates = {group["name"]: group.get("initial_lr") for group in self._groups if "name" in group}
-        self._groups = []  # looked at once, after the first step
-        student, block = rates.get("student"), rates.get("mix_block")
-        if student and block is not None and not math.isclose(block, self.settings.block_lr * student, rel_tol=1e-3):
-            self._warn_once(
-                "learning rate",
-                f"the scheduler set the Mix Block's learning rate to {block / student:g} times the student's instead "
-                f"of {self.settings.block_lr:g}: give it a list, such as OneCycleLR(optimizer, "
-                "max_lr=[group['lr'] for group in optimizer.param_groups], ...)",
-            )
+    def may_release(self, x: Tensor) -> bool:
+        return self.teacher is not None and super().may_release(x)  # the terms of a joint step share a graph
 
     def _lambda_loss(self, mixed: Mixed) -> dict[str, Tensor]:
-        """l_lambda (Eq. 7), for each mask and then averaged; gamma falls linearly to 0 over the training.
-
-        There is none where the mean of a mask is lam by construction.
-        """
-        if self.mix_block.exact_mean:
-            return {}
-        if mixed.masks is None:
-            gap = (mixed.target.lam - mixed.mask.mean(dim=(1, 2, 3))).abs()
-            variance = mixed.mask.var(dim=(1, 2, 3), correction=0)
-        else:
-            gap = (mixed.target.weights - mixed.masks.mean(dim=(2, 3))).abs()
-            variance = mixed.masks.var(dim=(2, 3), correction=0)
-        gamma = self.settings.gamma * (1 - self.progress)
-        loss = (gap - self.settings.epsilon).clamp(min=0).mean()
-        if self.settings.variance_reward:  # SAMix
-            loss = loss - self.settings.variance_reward * variance.mean()
-        return {"loss_lambda": gamma * loss}
-
-    # --- mixing
-
-    def _mix(
-        self,
-        x: Tensor,
-        y: Tensor,
-        z: Tensor,
-        pairs: Pairs,
-        generator: torch.Generator,
-        *,
-        classes: Tensor | None = None,
-        margin: float | None = None,
-    ) -> Mixed:
-        """h_phi (Eq. 4): blend each image with its partner by the Mix Block's mask.
-
-        Only the first images are mixed, as many as there are pairs. The masks follow the labels `y`, or `classes`. They
-        are flat within the `margin`, `lam_margin` if not given.
-        """
-        lam, index = pairs.lam, pairs.index
-        x, y, z = (part[: len(index)] for part in (x, y, z))
-        classes = y if classes is None else classes
-        margin = self.settings.lam_margin if margin is None else margin
-        if pairs.weights is not None:
-            return self._mix_many(x, y, z, pairs.weights, index, classes, margin)
-        size = (x.shape[-2], x.shape[-1])
-        mask = self.mix_block(z, z[index], lam, size, labels=(classes, classes[index]), generator=generator)
-        mask = flatten_within(margin, mask, lam)
-        return Mixed(blend(x, index, mask), MixedTarget(y, y[index], lam), mask, index)
-
-    def _mix_many(
-        self, x: Tensor, y: Tensor, z: Tensor, weights: Tensor, index: Tensor, classes: Tensor, margin: float
-    ) -> Mixed:
-        """`_mix` for K images: i, index[i], index[index[i]], ...
-
-        With `exact_mean`, masks are also flat where a weight is too small for a mask of that mean.
-        """
-        members = chain_members(index, weights.shape[-1])
-        masks = self.masks_of_many(z, members, weights, (x.shape[-2], x.shape[-1]), classes)
-        flat = 1 - weights.amax(dim=-1) <= margin
-        if self.mix_block.exact_mean:
-            flat = flat | (weights.amin(dim=-1) < LOWEST_WEIGHT)
-        masks = torch.where(as_map(flat), weights.reshape(-1, len(members), 1, 1).to(masks.dtype), masks)
-        target = MixedTarget.of([y[of_image] for of_image in members], weights)
-        mixed = blend_many(x, members, masks)
-        if len(members) == 2:
-            return Mixed(mixed, target, masks[:, :1], index)
-        return Mixed(mixed, target, masks[:, :1], masks=masks)
-
-    def masks_of_many(
-        self, z: Tensor, members: Tensor, weights: Tensor, size: tuple[int, int], labels: Tensor
-    ) -> Tensor:
-        """Compute the masks of mixtures of K images (many_images.py).
-
-        Args:
-            z: Feature maps of the batch, ``(N, C, h, w)``.
-            members: Positions of the images of each mixture, ``(K, N)``.
-            weights: Weights of the images, ``(K,)`` or ``(N, K)``.
-            size: Height and width of the images.
-            labels: Labels of the batch.
-
-        Returns:
-            The masks, ``(N, K, *size)``.
-        """
-        return masks_of_many(self.mix_block, z, members, weights, size, labels)
+        """l_lambda; there is none where the mean of a mask is lam by construction."""
+        return {} if self.mix_block.exact_mean else {"loss_lambda": lambda_loss(mixed, self.settings, self.progress)}
 
     def _label_by_objects(self, mixed: Mixed, x: Tensor, classes: Tensor) -> Mixed:
         """The student's samples with labels by visible object; as they are without `objects`.
@@ -480,9 +226,21 @@ class AutoMix(Task):
         """
         if self.teacher_objects is None:
             return mixed
-        x, classes = (part[: len(mixed.x)] for part in (x, classes))
-        objects = self.teacher_objects(self.classifier, x, classes)
+        count = len(mixed.x)
+        objects = self.teacher_objects(self.classifier, x[:count], classes[:count])
         return label_by_objects(mixed, objects, self.settings.objects_rule, self.settings.objects_weight)
+
+    def _rest(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
+        """The images that the Mix Block does not mix, as the student sees them."""
+        return Mixed.clean(x, y) if self.settings.rest == "clean" else self._mixup_samples(x, y, generator)
+
+    def _mixup_samples(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
+        """The samples of l_aux; a ramp of alpha goes from (nearly) 0, where images stay clean, to 1."""
+        settings = self.settings
+        alpha = settings.alpha if settings.aux_loss == "mixup" else max(self.progress, LOWEST_ALPHA)
+        return mixup(x, y, alpha, per_sample=settings.per_sample, generator=generator)
+
+    # --- draws
 
     def draw(self, x: Tensor, generator: torch.Generator, *, distinct: bool = False) -> Pairs:
         """Draw lam and partners for the images that the Mix Block mixes; with `images`, weights and partners.
@@ -490,20 +248,12 @@ class AutoMix(Task):
         Args:
             x: The images to pair.
             generator: Source of randomness.
-            distinct: Pair no image with itself, which matters for a small part of a batch: a permutation of 4 images
-                leaves one in place on average, from which the Mix Block would learn nothing.
+            distinct: Pair no image with itself.
 
         Returns:
             The pairs.
         """
-        settings = self.settings
-        draw_partners = draw_cycle if distinct else draw_index
-        images = settings.images if isinstance(settings.images, int) else draw_one(settings.images, generator)
-        if images == 2:
-            lam = draw_lam(x, settings.alpha, per_sample=settings.per_sample, generator=generator)
-            return Pairs(lam, draw_partners(x, generator=generator))
-        weights = self.draw_weights(x, images, generator)
-        return Pairs(weights[..., 0], draw_partners(x, generator=generator), weights)
+        return draw_pairs(x, self.settings, self.draw_weights, generator, distinct=distinct)
 
     def draw_weights(self, x: Tensor, images: int, generator: torch.Generator) -> Tensor:
         """Draw the weights of the images in mixtures of more than two.
@@ -519,15 +269,16 @@ class AutoMix(Task):
         settings = self.settings
         return draw_weights(x, settings.alpha, images, per_sample=settings.per_sample, generator=generator)
 
-    def _rest(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
-        """The images that the Mix Block does not mix, as the student sees them."""
-        return Mixed.clean(x, y) if self.settings.rest == "clean" else self._mixup_samples(x, y, generator)
+    def _draw_of(self, x: Tensor, share: float, generator: torch.Generator) -> Pairs:
+        """Pairs of the first images, a share of the batch.
 
-    def _mixup_samples(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Mixed:
-        """The samples of l_aux; a ramp of alpha goes from (nearly) 0, where images stay clean, to 1."""
-        settings = self.settings
-        alpha = settings.alpha if settings.aux_loss == "mixup" else max(self.progress, LOWEST_ALPHA)
-        return mixup(x, y, alpha, per_sample=settings.per_sample, generator=generator)
+        In a part of a batch no image is paired with itself: a permutation of 4 images leaves one in place on average,
+        from which the Mix Block would learn nothing.
+        """
+        part = x[: math.ceil(share * len(x))]
+        return self.draw(part, generator, distinct=self.settings.distinct_pairs or len(part) < len(x))
+
+    # --- what a training script asks for
 
     def mix(
         self, x: Tensor, y: Tensor | None = None, *, lam: float | Tensor | None = None, index: Tensor | None = None
@@ -584,10 +335,9 @@ class AutoMix(Task):
         with eval_mode(self.classifier):
             z = self.tap(self.classifier, x)
         with eval_mode(self.mix_block):  # its BatchNorm, if it has one
-            mixed = self._mix(x, y, z, pairs, generator, classes=classes)
+            margin = self.settings.lam_margin
+            mixed = mix_images(self.mix_block, x, y, z, pairs, margin=margin, classes=classes, generator=generator)
         return self._label_by_objects(mixed, x, y if classes is None else classes)
-
-    # --- what a training script asks for
 
     def diagnose(self, x: Tensor, y: Tensor) -> tuple[dict[str, float], dict[str, str]]:
         """Measure the masks: spread, mean, and how often the teacher recognizes both images (diagnostics.py).
@@ -603,38 +353,3 @@ class AutoMix(Task):
             return {}, {}
         numbers = diagnose(self, x, y, self.predict_mixed)
         return numbers, mask_warnings(numbers) if self.step >= WARMUP_STEPS else {}
-
-    def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
-        """List everything that is trained: the student with its heads, and the Mix Block at `block_lr` times the rate.
-
-        Args:
-            lr: Learning rate of the student.
-            **options: Further entries of each group, such as ``weight_decay``.
-
-        Returns:
-            Parameter groups, each with a ``name``.
-        """
-        groups = super().param_groups(lr, **options)
-        if self.mixed_head is not None:
-            groups.append({"name": "mixed_head", "params": list(self.mixed_head.parameters()), "lr": lr, **options})
-        if parameters := list(self.mix_block.parameters()):
-            block = {"name": "mix_block", "params": parameters, "lr": self.settings.block_lr * lr, **options}
-            if self.settings.block_lr_floor is not None:
-                block["lr_floor"] = self.settings.block_lr_floor * lr  # for schedules that know it, as `automix train`
-            groups.append(block)
-        return groups
-
-
-def _check_classes(block: MixBlock, num_classes: Callable[[], int]) -> None:
-    """Raise an error if a Mix Block that was trained before knows other classes than the network."""
-    if block.num_classes is not None and block.num_classes != (known := num_classes()):
-        raise AutomixError(
-            f"mix_block must be for {known} classes, those of the network; got {block.num_classes} "
-            "(class_vectors=False uses it without its classes)"
-        )
-
-
-def _mask_metrics(mixed: Mixed) -> dict[str, Tensor]:
-    """Over the batch: how much the masks vary over their pixels, and how far their means are from lam."""
-    gap = (mixed.mask.float().mean(dim=(1, 2, 3)) - mixed.target.lam).abs()
-    return {"mask_spread": mask_spread(mixed.mask).mean(), "lam_gap": gap.mean()}

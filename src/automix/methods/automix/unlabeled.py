@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from automix.core.blend import blend, mask_spread
+from automix.core.blend import mask_spread
 from automix.core.distributed import rank_and_world
 from automix.core.draws import draw_cycle, draw_index, draw_lam, step_generator
 from automix.core.errors import AutomixError
@@ -28,8 +28,10 @@ from automix.core.target import Mixed, MixedTarget
 from automix.core.tensor_checks import check_batch
 from automix.core.validation import check_alpha, check_range
 from automix.methods.automix.block_file import without_classes
-from automix.methods.automix.mix_block import MixBlock, flatten_within
-from automix.methods.automix.trained_block import open_block
+from automix.methods.automix.make_block import open_block
+from automix.methods.automix.mix_block import MixBlock
+from automix.methods.automix.mixing import mix_images
+from automix.methods.automix.pairs import Pairs
 from automix.networks.feature_tap import find_tap
 from automix.networks.outputs import logits_of
 from automix.networks.teacher import follow, make_teacher, momentum_at
@@ -171,10 +173,8 @@ class AutoMixUnlabeled(nn.Module):
 
     def _mix(self, x: Tensor, z: Tensor, lam: Tensor, index: Tensor) -> Mixed:
         """Eq. 4; the labels are positions in the batch."""
-        mask = self.mix_block(z, z[index], lam, (x.shape[-2], x.shape[-1]))
-        mask = flatten_within(self.lam_margin, mask, lam)
-        target = MixedTarget(torch.arange(len(x), device=x.device), index, lam)
-        return Mixed(blend(x, index, mask), target, mask, index)
+        positions = torch.arange(len(x), device=x.device)
+        return mix_images(self.mix_block, x, positions, z, Pairs(lam, index), margin=self.lam_margin)
 
     @torch.no_grad()
     def mix(self, x: Tensor, *, lam: float | Tensor = 0.5, index: Tensor | None = None) -> Mixed:

@@ -1,18 +1,12 @@
-"""Masks of K images: a partition of one, whose means are the weights of the images.
+"""Shifts of logits that give masks the wanted means: one number for the mask of a pair, K - 1 for those of K images.
 
-    s = U( softmax over k of (l_k + b_k) )        l_1 = b_1 = 0,   mean(s_k) = w_k
-
-The Mix Block compares each further image with the first one as in a pair: l_k is the logit of s_j (mix_block.py) for
-the pair (1, k), with lam = w_1 / (w_1 + w_k), the share of image 1 in that pair. The softmax of (0, l_2) is the sigmoid
-of l_2, so that K = 2 is the pair's mask. The shifts b, K - 1 numbers for each mixture, are solved for as the pair's b.
-Without `exact_mean` there are none, and l_lambda pulls each mean towards its weight.
+Both are found by Newton's method without a graph. One more step with a graph then carries the derivative of the
+implicit function.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from automix.methods.automix.mix_block import ENLARGE, MixBlock
 
 LOWEST_WEIGHT = 0.01  # below it masks are flat: a mask of so small a mean is a cell or less
 NEWTON_STEPS = 16
@@ -21,56 +15,33 @@ LONGEST_STEP = 64.0  # in logits
 STEP_SIZES = (1.0, 0.4, 0.1, 0.02)
 
 
-def masks_of_many(
-    block: MixBlock,
-    z: Tensor,
-    members: Tensor,
-    weights: Tensor,
-    size: tuple[int, int],
-    labels: Tensor | None = None,
-) -> Tensor:
-    """Compute the masks of mixtures of K images, in float32 at least, also under autocast.
+def bias_for_mean(logit: Tensor, mean: Tensor) -> Tensor:
+    """Solve mean(sigmoid(logit + b)) = mean for b, for each mask.
+
+    Newton's method inside a bracket that halves finds b without a graph. One more step with a graph does not move b,
+    but carries the derivative of the implicit function.
 
     Args:
-        block: The Mix Block.
-        z: Feature maps of the batch, ``(N, C, h, w)``.
-        members: Positions of the images of each mixture, ``(K, N)``.
-        weights: Weights of the images, ``(K,)`` or ``(N, K)``.
-        size: Height and width of the images.
-        labels: Labels of the batch, for a block with class vectors.
+        logit: Logits of the cells, ``(N, cells)``.
+        mean: Means that the masks shall have, ``()`` or ``(N,)``; clamped to [0.01, 0.99], because no b reaches 0 or 1.
 
     Returns:
-        The masks, ``(N, K, *size)``, which sum to 1 over K.
+        The biases, ``(N, 1)``.
     """
-    weights = weights.expand(members.shape[1], -1)
-    lam = weights[:, :1] / (weights[:, :1] + weights[:, 1:]).clamp(min=1e-6)  # (N, K - 1)
-    first, others = members[:1].expand(len(members) - 1, -1).flatten(), members[1:].flatten()
-    pair_labels = None if labels is None else (labels[first], labels[others])
-    with torch.autocast(z.device.type, enabled=False):
-        logit = block.pair_logit(z[first], z[others], lam.T.flatten(), pair_labels)
-        logit = logit.reshape(len(members) - 1, -1, *logit.shape[-2:]).transpose(0, 1)
-        logit = F.pad(logit, (0, 0, 0, 0, 1, 0))  # of the first image: 0
-        return partition(logit, weights, size, block.upsampling, exact_mean=block.exact_mean)
-
-
-def partition(logit: Tensor, weights: Tensor, size: tuple[int, int], upsampling: str, *, exact_mean: bool) -> Tensor:
-    """Turn K maps of logits into masks that sum to 1.
-
-    Args:
-        logit: Maps, ``(N, K, h, w)``.
-        weights: Weights of the images, ``(N, K)``.
-        size: Height and width of the images.
-        upsampling: As of `MixBlock`; "bilinear-logits" enlarges the maps before the softmax.
-        exact_mean: Solve for the means of the masks, which then are the weights.
-
-    Returns:
-        The masks, ``(N, K, *size)``.
-    """
-    if exact_mean:
-        logit = logit + shifts_for_means(logit.flatten(2), weights)[..., None, None]
-    if upsampling == "bilinear-logits":
-        return F.interpolate(logit, size=size, **ENLARGE["bilinear"]).softmax(dim=1)
-    return F.interpolate(logit.softmax(dim=1), size=size, **ENLARGE[upsampling])
+    mean = mean.to(logit).reshape(-1, 1).clamp(0.01, 0.99)
+    with torch.no_grad():
+        low = mean.logit() - logit.amax(dim=1, keepdim=True)
+        high = mean.logit() - logit.amin(dim=1, keepdim=True)
+        b = (low + high) / 2
+        for _ in range(12):  # enough for float32, from nearly flat to nearly binary masks
+            s = torch.sigmoid(logit + b)
+            gap = s.mean(dim=1, keepdim=True) - mean
+            low, high = torch.where(gap < 0, b, low), torch.where(gap < 0, high, b)
+            newton = b - gap / (s * (1 - s)).mean(dim=1, keepdim=True).clamp(min=1e-6)
+            b = torch.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
+        s = torch.sigmoid(logit + b)
+        slope = (s * (1 - s)).mean(dim=1, keepdim=True).clamp(min=1e-6)
+    return b - (torch.sigmoid(logit + b).mean(dim=1, keepdim=True) - mean) / slope
 
 
 def shifts_for_means(logit: Tensor, weights: Tensor) -> Tensor:
