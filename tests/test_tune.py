@@ -149,39 +149,49 @@ def test_a_search_trains_the_better_ones_longer_and_the_winner_on_all_images(pho
 
 
 KILLED = """
-import sys
-from automix.studies.tuning import plan, search, tune
-module = sys.modules["automix.studies.tuning.tune"]
-module.MOST, plan.LEAST_STEPS, plan.LEAST_EPOCHS = 3, 1, 1
-report, count = search.Search.report, []
-def report_and_die(self, trial, level):
-    report(self, trial, level)
-    count.append(1)
-    if len(count) == 3:
-        import os, signal
-        os.kill(os.getpid(), signal.SIGKILL)
-search.Search.report = report_and_die
+import json, os, signal, sys
 from pathlib import Path
 from automix.runs.config import TrainConfig
-import json
-tune(TrainConfig.from_flat(json.loads(sys.argv[1])), Path(sys.argv[2]), minutes=600, methods=("mixup", "cutmix"))
+from automix.studies.tuning import plan, search, tune
+from automix.training import loop
+sys.modules["automix.studies.tuning.tune"].MOST, plan.LEAST_STEPS, plan.LEAST_EPOCHS = 3, 1, 1
+values, out, when = sys.argv[1:]
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+report, step, reports = search.Search.report, loop.training_step, []
+def report_and_die(self, trial, level):
+    report(self, trial, level)
+    reports.append(1)
+    if when == "between runs" and len(reports) == 3:
+        die()
+def step_and_die(run, *rest):
+    is_last = run.folder.path.name == "final"
+    if run.step == 2 and (is_last if when == "in the last training" else when == "in a run" and len(reports) == 2):
+        die()
+    return step(run, *rest)
+search.Search.report, loop.training_step = report_and_die, step_and_die
+tune(TrainConfig.from_flat(json.loads(values)), Path(out), minutes=600, methods=("mixup", "cutmix"))
 """
 
 
 @pytest.mark.usefixtures("few")
-def test_a_killed_search_goes_on_and_finds_the_same(photos: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["between runs", "in a run", "in the last training"])
+def test_a_killed_search_goes_on_and_finds_the_same(photos: Path, tmp_path: Path, when: str) -> None:
     values = json.dumps({**SMALL, "data": str(photos)})
-    command = [sys.executable, "-c", KILLED, values, str(tmp_path / "killed")]
+    command = [sys.executable, "-c", KILLED, values, str(tmp_path / "killed"), when]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == -signal.SIGKILL, done.stderr
     runs = sorted((tmp_path / "killed" / "runs").glob("*/summary.json"))
-    assert len(runs) == 3
+    assert len(runs) == {"between runs": 3, "in a run": 2}.get(when, len(runs))
+    assert (tmp_path / "killed" / "final").exists() == (when == "in the last training")
+    assert not (tmp_path / "killed" / "final" / "summary.json").exists()
     times = {path: path.stat().st_mtime_ns for path in runs}
     resumed, whole = search(photos, tmp_path / "killed"), search(photos, tmp_path / "whole")
     assert {path: path.stat().st_mtime_ns for path in runs} == times  # no run was repeated
     scores = [[(one.label, one.scores, one.state) for one in record.configurations] for record in (resumed, whole)]
     assert scores[0] == scores[1]
     assert (resumed.winner, resumed.margins) == (whole.winner, whole.margins)
+    assert resumed.last["test_top1"] == whole.last["test_top1"]
 
 
 def test_a_run_that_fails_is_left_behind(
