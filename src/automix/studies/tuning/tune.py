@@ -221,7 +221,7 @@ class Tuning:
     def last_seconds(self, may_win: dict[str, Any] | None = None) -> float:
         """Estimate the time of the last training, of the configuration that is ahead now or of one that may win."""
         record = self.record()
-        first = {"method": self.plan.candidates[0].name, "rate": 1.0}
+        first: dict[str, Any] = {"method": self.plan.candidates[0].name, "rate": 1.0}
         ahead = first if record.winner is None else self.search.study.trials[record.winner].params
         likely = [params for params in (ahead, may_win) if params is not None]
         full = self.plan.epochs[-1]
