@@ -130,7 +130,7 @@ def with_size(config: TrainConfig, size: int) -> TrainConfig:
 
 
 def measure_speed(config: TrainConfig) -> tuple[Speed, float]:
-    """Time a few steps and a batch of test images on this machine; nothing is written.
+    """Time a few steps and a few test images on this machine; nothing is written.
 
     Args:
         config: The settings.
@@ -162,7 +162,7 @@ def measure_speed(config: TrainConfig) -> tuple[Speed, float]:
     if clean_end := 0 < task.mixed_share < 1:
         task.progress = 1.0
     clean = _median_time(step) if clean_end else mixed
-    test = next(iter(data.loader.test_batches()))[0].to(device)
+    test = next(iter(data.loader.test_batches()))[0][: config.settings.batch_size].to(device)
     return Speed(mixed, clean, _evaluation_time(task, test, data.test_count, lambda: autocast(precision, device)),
                  len(data.loader)), task.mixed_share  # fmt: skip
 

@@ -34,15 +34,15 @@ class Candidate:
 
 CANDIDATES: tuple[Candidate, ...] = (
     Candidate("plain-ema", "plain + EMA", {"method": "vanilla", "ema": True}),
-    Candidate("plain", "plain", {"method": "vanilla", "ema": False}),
     Candidate("regmixup", "RegMixup", {"method": "regmixup"}, (10.0, 20.0)),
-    Candidate("resizemix", "ResizeMix", {"method": "resizemix"}, (1.0, 0.2)),
-    Candidate("mixup", "Mixup", {"method": "mixup"}, (0.2, 1.0)),
-    Candidate("automix-fast", "AutoMix (fast)", {"method": "automix", "preset": "fast"}),
-    Candidate("cutmix", "CutMix", {"method": "cutmix"}, (1.0, 0.2)),
     Candidate("automix", "AutoMix", {"method": "automix"}),
+    Candidate("mixup", "Mixup", {"method": "mixup"}, (0.2, 1.0)),
+    Candidate("resizemix", "ResizeMix", {"method": "resizemix"}, (1.0, 0.2)),
+    Candidate("cutmix", "CutMix", {"method": "cutmix"}, (1.0, 0.2)),
+    Candidate("automix-fast", "AutoMix (fast)", {"method": "automix", "preset": "fast"}),
+    Candidate("plain", "plain", {"method": "vanilla", "ema": False}),
 )
-"""The methods that are tried if none are given, in this order."""
+"""The methods that are tried if none are given, in this order: a short search tries the first few."""
 
 OTHER_ALPHAS = (1.0, 0.2)
 

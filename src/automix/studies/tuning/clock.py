@@ -1,4 +1,4 @@
-"""The time of a search: what was spent, what runs will take, what the last training needs."""
+"""The time of a search: what was spent, and what runs will take."""
 
 import time
 from pathlib import Path
@@ -59,11 +59,12 @@ class Clock:
         Returns:
             Seconds.
         """
+        epochs = config.settings.epochs
         if name not in self.per_epoch:
             speed, mix_until = measure_speed(config)
             step = mix_until * speed.mixed_step + (1 - mix_until) * speed.clean_step
-            self.per_epoch[name] = speed.steps_per_epoch * step
-        return self.overhead + config.settings.epochs * self.per_epoch[name]
+            self.per_epoch[name] = speed.steps_per_epoch * step + speed.evaluation / epochs
+        return self.overhead + epochs * self.per_epoch[name]
 
     def learn(self, name: str, epochs: int, folder: Path, wall: float) -> None:
         """Learn from a finished run.

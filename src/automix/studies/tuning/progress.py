@@ -43,6 +43,15 @@ class TuneProgress:
         with Live(get_renderable=self.render, console=self.console, refresh_per_second=1, transient=True):
             yield
 
+    def announce(self, lines: Sequence[str]) -> None:
+        """Print what the search will do.
+
+        Args:
+            lines: Lines of text.
+        """
+        for line in lines:
+            self.console.print(line, markup=False)
+
     def start(self, labels: dict[str, str]) -> None:
         """Note which runs start.
 
@@ -94,13 +103,25 @@ class TuneProgress:
 
     def time_left(self) -> str:
         """The time left, in a few words."""
-        return f"{timedelta(seconds=max(0, round(self.clock.left)))} left of {timedelta(seconds=self.clock.budget)}"
+        return f"{clock_time(self.clock.left)} left of {clock_time(self.clock.budget)}"
 
     def render(self) -> RenderableType:
         """Draw the table and the time left."""
         parts: list[RenderableType] = [] if self.record is None else [table_of(self.record, SHOWN)]
         running = "; ".join(self.running.values())
         return Group(*parts, f"{self.time_left()}   {running}")
+
+
+def clock_time(seconds: float) -> str:
+    """Write a time as 0:01:30.
+
+    Args:
+        seconds: The time; 0 if it is negative.
+
+    Returns:
+        Hours, minutes and seconds.
+    """
+    return str(timedelta(seconds=max(0, round(seconds))))
 
 
 def table_of(record: TuneRecord, most: int | None = None) -> Table:

@@ -1,6 +1,7 @@
 """A search from start to end: rounds of runs, then one training of the winner on all training images."""
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from automix.studies.run_job import is_complete
 from automix.studies.tuning.candidates import find_candidates
 from automix.studies.tuning.clock import Clock
 from automix.studies.tuning.plan import VALIDATION, TunePlan, plan_tuning
-from automix.studies.tuning.progress import TuneProgress
+from automix.studies.tuning.progress import TuneProgress, clock_time
 from automix.studies.tuning.record import Configuration, Margin, TuneRecord, held_out_hits, paired_margin
 from automix.studies.tuning.search import Search, open_study
 from automix.training.build import build_data
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 BEST = "best.yaml"
 LAST = "final"
 MOST = 200  # configurations
-COMPARISON = 1.1  # the last training, and classifying the held-out images once more for the margins
+RESERVE = 1.1  # times the estimate of the last training is kept for it
 PUT_ASIDE = 3  # proposals in a row for which there is no time, after which none are asked for
 
 
@@ -119,6 +120,7 @@ def _plan(
         candidates,
         tuple(kept["epochs"]),
         kept["longest"],
+        kept["testing"],
         minutes,
     )
 
@@ -149,14 +151,14 @@ class Tuning:
         if launcher == "local":
             self.options["processes"] = at_once
         self.progress = TuneProgress(console, clock)
-        self.images = build_data(self.plan.base, World(), use_skip_list=False).test_count
+        self.data = build_data(self.plan.base, World(), use_skip_list=False)
         self._learn_from_finished()
 
     def record(self) -> TuneRecord:
         """Collect what is known now."""
         plan = self.plan
         tried = self.search.configurations()
-        found = TuneRecord(plan.base.data, plan.minutes, self.clock.spent, plan.epochs, self.images, tried)
+        found = TuneRecord(plan.base.data, plan.minutes, self.clock.spent, plan.epochs, self.data.test_count, tried)
         best = next(iter(found.ranking), None)
         return replace(found, winner=None if best is None or not best.scores else best.number)
 
@@ -166,10 +168,26 @@ class Tuning:
         """Run rounds until there is time for nothing but the last training."""
         if RunFolder(self.search.folder / LAST).is_run and self.clock.left < 0.5 * self.last_seconds():
             return  # a search that was killed in its last training, or is finished
+        self.progress.announce(self.announcement())
         self.progress.update(self.record(), ())
         while trials := self.next_trials():
             self.run_round(trials)
             self.search.study.set_user_attr("seconds", self.clock.spent)
+
+    def announcement(self) -> list[str]:
+        """Say what the search will do."""
+        plan, data, names = self.plan, self.data, [candidate.title for candidate in self.plan.candidates]
+        plain = self.search.config({"method": plan.candidates[0].name, "rate": 1.0}, plan.epochs[-1])
+        seconds = self.clock.estimate(plain, plan.candidates[0].name)
+        steps = plan.epochs[-1] * len(data.loader)
+        return [
+            f"{data.train_count:,} training images of {data.image_size} px, and {data.test_count:,} others to score",
+            f"runs of {' or '.join(map(str, plan.epochs))} epochs; {plan.epochs[-1]} epochs are {steps:,} steps, about "
+            f"{clock_time(seconds)} of plain training",
+            f"in this order, as far as {clock_time(self.clock.left)} go: {', '.join(names)}; then other learning rates "
+            "and alphas",
+            f"the last {clock_time(self.last_seconds())} or more: the winner on all training images",
+        ]
 
     def next_trials(self) -> "list[Trial]":
         """Choose the trials of the next round: promoted ones first, then new ones, as far as there is time."""
@@ -197,16 +215,18 @@ class Tuning:
         if (trial.number == 0 and level == 0) or is_complete(job):
             return True
         estimate = self.clock.estimate(TrainConfig.from_flat(job.values), trial.params["method"])
-        return estimate <= self.clock.left - self.last_seconds()
+        may_win = trial.params if level == self.plan.last_level else None
+        return estimate <= self.clock.left - self.last_seconds(may_win)
 
-    def last_seconds(self) -> float:
-        """Estimate the time of the last training, of the configuration that is ahead now."""
+    def last_seconds(self, may_win: dict[str, Any] | None = None) -> float:
+        """Estimate the time of the last training, of the configuration that is ahead now or of one that may win."""
         record = self.record()
-        ahead = next((one for one in record.configurations if one.number == record.winner), None)
-        name = ahead.candidate if ahead else self.plan.candidates[0].name
-        params = self.search.study.trials[ahead.number].params if ahead else {"method": name, "rate": 1.0}
-        config = self.search.config(params, self.plan.epochs[-1])
-        return COMPARISON * self.clock.estimate(config, name) / (1 - VALIDATION)
+        first: dict[str, Any] = {"method": self.plan.candidates[0].name, "rate": 1.0}
+        ahead = first if record.winner is None else self.search.study.trials[record.winner].params
+        likely = [params for params in (ahead, may_win) if params is not None]
+        full = self.plan.epochs[-1]
+        longest = max(self.clock.estimate(self.search.config(params, full), params["method"]) for params in likely)
+        return RESERVE * (longest / (1 - VALIDATION) + self.plan.testing)
 
     def run_round(self, trials: "Sequence[Trial]") -> None:
         """Run one job of each trial and record the scores."""
@@ -257,13 +277,14 @@ class Tuning:
         winner = next((one for one in record.configurations if one.number == record.winner), None)
         if winner is None:
             raise AutomixError(f"{self.search.folder}: no run of the search could be finished; see the messages above")
-        record = replace(record, margins=tuple(margins(record, winner)))
         config = self.last_config(winner)
         replace(config, out=None).save(self.search.folder / BEST)
+        self.search.study.set_user_attr("seconds", self.clock.spent)
         job = Job(config.flat())
         self.launch([job], {job.name: f"{winner.label}, {config.settings.epochs} epochs on all training images"})
         if reason := self.progress.failed.get(job.name):
             raise AutomixError(f"{job.folder}: the last training failed: {reason}")
+        record = replace(record, margins=tuple(margins(record, winner)))
         test = deployed_top1(RunFolder(job.folder).summary())
         last = {"run": str(job.folder), "epochs": config.settings.epochs, "test_top1": test}
         record = replace(record, seconds=self.clock.spent, last=last)
@@ -271,12 +292,12 @@ class Tuning:
         return record
 
     def last_config(self, winner: Configuration) -> TrainConfig:
-        """Make the settings of the last training: as long as the time left allows."""
+        """Make the settings of the last training: as long as the time left allows, half of the full length at least."""
         params, folder = self.search.study.trials[winner.number].params, RunFolder(self.search.folder / LAST)
         full = self.plan.epochs[-1]
         per_epoch = self.clock.estimate(self.search.config(params, full), winner.candidate) / full / (1 - VALIDATION)
-        fitting = int((self.clock.left - self.clock.overhead) / per_epoch)
-        epochs = min(max(fitting, 1), max(full, self.plan.longest))
+        fitting = int((self.clock.left - self.clock.overhead - self.plan.testing) / per_epoch)
+        epochs = min(max(fitting, math.ceil(full / 2)), max(full, self.plan.longest))
         config = self.search.config(params, epochs, validation=None, out=str(folder.path))
         if not folder.is_run:
             return config
