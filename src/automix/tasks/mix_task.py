@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automix.core.attention_labels import AttentionLabel, label_by_attention
@@ -195,6 +196,9 @@ class MixTask(Task):
             return mixed
         with torch.no_grad(), eval_mode(self.classifier), watch_attention(self.classifier, x) as attentions:
             logits = logits_of(run_uncompiled(self.classifier, mixed.x))
+        if y.ndim == 1 and len(y) > logits.shape[1]:
+            # `mix` without labels takes positions in the batch: those beyond the classes are predicted by no network
+            logits = F.pad(logits, (0, len(y) - logits.shape[1]), value=-math.inf)
         return label_by_attention(mixed, attentions[0], self.attention_label, logits=logits)
 
     def mix_images(
