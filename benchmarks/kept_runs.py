@@ -1,11 +1,11 @@
 """The results of a study as files of docs/results: tables, pictures, and the logs behind them.
 
-    python benchmarks/kept_runs.py page STUDY       runs/bench -> docs/results: the tables of STUDY.md, *.json, *.png
+    python benchmarks/kept_runs.py page STUDY       runs/bench -> docs/results: *.json, *.png; and the tables of a page
     python benchmarks/kept_runs.py keep STUDY       runs/bench -> docs/results/STUDY-runs.json: the logs of the runs
     python benchmarks/kept_runs.py restore STUDY    the reverse: `automix bench STUDY --report` then has all numbers
 
-STUDY is replica or finetune. After `restore`, another machine can continue a grid: the runs in the file count as
-finished.
+STUDY is replica, finetune or label-noise. After `restore`, another machine can continue a grid: the runs in the file
+count as finished. A run that two studies share is kept in one file and restored for both.
 """
 
 import json
@@ -21,7 +21,9 @@ from automix.studies.plan import Grid, plan_jobs
 
 RUNS = Path("runs/bench")
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
-STUDIES = ("replica", "finetune")
+STUDIES = {name: RESULTS / f"{name}.md" for name in ("replica", "finetune")}
+STUDIES["label-noise"] = RESULTS.parent / "label-noise.md"  # a page with more than results
+"""Page of each study."""
 EVALUATIONS = ("evaluation", "evaluation-student")
 
 
@@ -31,7 +33,7 @@ def experiments_of(study: str) -> list[str]:
 
 def page(study: str) -> None:
     """Write each experiment's tables between the two comments that name it; the rest of the page is written by hand."""
-    path = RESULTS / f"{study}.md"
+    path = STUDIES[study]
     text = path.read_text(encoding="utf-8")
     for name in (name for name in experiments_of(study) if f"<!-- {name} -->" in text):
         execute(["bench", name, "--report", "--out", str(RUNS)])
@@ -46,11 +48,10 @@ def page(study: str) -> None:
 
 def keep(study: str) -> None:
     """Keep summary, accuracies by epoch and evaluations of every finished run, besides those kept before."""
-    path = kept_file(study)
-    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    jobs = (job for name in experiments_of(study) for job in plan_jobs(EXPERIMENTS[name], Grid(RUNS, 10)))
-    for folder in sorted({job.folder for job in jobs}):
-        if RunFolder(folder).is_finished:
+    path, kept = kept_file(study), kept_runs(study)
+    elsewhere = {name for other in STUDIES if other != study for name in kept_runs(other)}
+    for folder in folders_of(study):
+        if RunFolder(folder).is_finished and folder.name not in elsewhere:
             kept[folder.name] = log_of(folder)
     lines = [f'"{name}": {json.dumps(content)}' for name, content in sorted(kept.items())]
     write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
@@ -59,6 +60,18 @@ def keep(study: str) -> None:
 
 def kept_file(study: str) -> Path:
     return RESULTS / f"{study}-runs.json"
+
+
+def kept_runs(study: str) -> dict[str, Any]:
+    """The logs in the file of a study, by the name of the run folder."""
+    path = kept_file(study)
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def folders_of(study: str) -> list[Path]:
+    """The run folders that the tables of a study are made of."""
+    jobs = (job for name in experiments_of(study) for job in plan_jobs(EXPERIMENTS[name], Grid(RUNS, 10)))
+    return sorted({job.folder for job in jobs})
 
 
 def log_of(folder: Path) -> dict[str, Any]:
@@ -77,7 +90,9 @@ def log_of(folder: Path) -> dict[str, Any]:
 
 def restore(study: str) -> None:
     """Write run folders with the files that the tables need; existing runs are not touched."""
-    for name, content in json.loads(kept_file(study).read_text(encoding="utf-8")).items():
+    shared = {folder.name for folder in folders_of(study)}
+    elsewhere = {name: content for other in STUDIES for name, content in kept_runs(other).items() if name in shared}
+    for name, content in (elsewhere | kept_runs(study)).items():
         folder = RUNS / name
         if RunFolder(folder).is_finished:
             continue

@@ -27,11 +27,15 @@ from automix.evaluation.profiling import Step, ratios, time_interleaved, trainin
 
 CLASSES, SIZE, BATCH = 20, 32, 100
 
+Quartiles = tuple[float, float, float]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--methods", nargs="*", help="only these; all if not given")
+    parser.add_argument(
+        "--methods", nargs="*", help="only these, with --out beside the rows measured before; all if not given"
+    )
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--out", type=Path, help="write methods-cost.json and methods-cost.png into this folder")
     arguments = parser.parse_args()
@@ -41,17 +45,22 @@ def main() -> None:
     for name, (low, median, high) in rows.items():
         print(f"| {name} | {median:.2f} | {low:.2f} to {high:.2f} |")
     if arguments.out is not None:
-        (arguments.out / "methods-cost.json").write_text(json.dumps(rows, indent=2) + "\n")
+        path = arguments.out / "methods-cost.json"
+        if arguments.methods and path.exists():  # rows that were not measured now stay; others are of this process
+            rows = by_median(json.loads(path.read_text()) | {name: rows[name] for name in arguments.methods})
+        path.write_text(json.dumps(rows, indent=2) + "\n")
         plot(rows, arguments.out / "methods-cost.png")
 
 
 NEEDS_FILES = ("stylemix",)  # weights that are not part of the project
-NEEDS_CLASS_TOKEN = ("transmix",)
+NEEDS_CLASS_TOKEN = ("transmix", "transmix, progressive label")
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "puzzlemix, 2 levels": ("puzzlemix", {"levels": 2}),
     "supermix, fast": ("supermix", {"fast": True}),
     "comixup, cross-entropy alone": ("comixup", {"clean_lam": 0.0, "bce": False}),
     "gridmix, no second loss": ("gridmix", {"patch_weight": 0.0}),
+    "automix, 3 images": ("automix", {"images": 3}),
+    "transmix, progressive label": ("transmix", {"attention_label": "progressive"}),
 }
 """Rows by name: the method and its options."""
 
@@ -65,7 +74,7 @@ def make_task(name: str, model: nn.Module) -> automix.Task:
     return automix.create_task(method, model, **options).train()
 
 
-def measure(names: list[str], rounds: int, batch: int) -> dict[str, tuple[float, float, float]]:
+def measure(names: list[str], rounds: int, batch: int) -> dict[str, Quartiles]:
     """Measure quartiles of the ratio to the plain step of the same round, by method, cheapest first."""
     steps: dict[str, tuple[str, Step]] = {}
     for name in names:
@@ -84,7 +93,12 @@ def measure(names: list[str], rounds: int, batch: int) -> dict[str, tuple[float,
         name: tuple(statistics.quantiles(ratios(seconds[name], seconds[plain]), n=4))
         for name, (plain, _) in steps.items()
     }
-    return dict(sorted(quartiles.items(), key=lambda item: item[1][1]))  # type: ignore[arg-type]
+    return by_median(quartiles)  # type: ignore[arg-type]
+
+
+def by_median(rows: dict[str, Quartiles]) -> dict[str, Quartiles]:
+    """Sort rows, the cheapest first."""
+    return dict(sorted(rows.items(), key=lambda item: item[1][1]))
 
 
 def network(plain: str) -> nn.Module:
@@ -125,7 +139,7 @@ def others() -> dict[str, Callable[..., tuple[Tensor, Tensor]]]:
     }
 
 
-def plot(rows: dict[str, tuple[float, float, float]], path: Path) -> None:
+def plot(rows: dict[str, Quartiles], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,9 +1,11 @@
 """Segmentation with mixed images: the pixels of Oxford-IIIT Pets, without mixing, with CutMix and with AutoMix.
 
     python examples/segmentation.py [DATA] [--mixing vanilla cutmix automix] [--epochs N] [--size PX] [--seeds N]
+    python examples/segmentation.py --mix-block zoo:tf_efficientnet_lite0-birds
 
 A classifier of the breeds is fine-tuned with AutoMix first: its Mix Block makes AutoMix's masks, and its weights are
-those that every segmentation network starts from. The network then learns which pixels are the animal's, half of the
+those that every segmentation network starts from. With a Mix Block that was trained before, there is no such classifier
+and the networks start from pretrained weights. The network then learns which pixels are the animal's, half of the
 batches mixed. Pixels on the border of the animal have no class.
 """
 
@@ -90,6 +92,7 @@ def main() -> None:
     parser.add_argument("--model", default="tf_efficientnet_lite0", help="the classifier; pretrained where it can be")
     parser.add_argument("--per-class", type=int, help="training images of each breed; all if not given")
     parser.add_argument("--size", type=int, default=96)
+    parser.add_argument("--mix-block", help="a block trained before, of the zoo, a file or a run; trains no classifier")
     parser.add_argument("--classifier-epochs", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=1)
@@ -116,7 +119,7 @@ def compare(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     for seed in range(arguments.seeds):
         torch.manual_seed(seed)
-        task = train_classifier(arguments, train, len(files[0].classes), seed)
+        task = make_classifier(arguments, train, len(files[0].classes), seed)
         draw(task, test).save(arguments.out / "mixed.png")
         for name in arguments.mixing:
             torch.manual_seed(seed)
@@ -124,7 +127,7 @@ def compare(arguments: argparse.Namespace) -> None:
             train_segmenter(model, make_mixer(name, task), train, arguments.size, arguments.epochs, seed)
             scores[name].append(mean_iou(model, test))
             print(f"{name:8} seed {seed}: mIoU {scores[name][-1]:.2f} %", flush=True)
-    (arguments.out / "results.json").write_text(json.dumps(scores, indent=2) + "\n")
+            (arguments.out / "results.json").write_text(json.dumps(scores, indent=2) + "\n")
     for name, values in scores.items():
         spread = f" +- {statistics.stdev(values):.2f}" if len(values) > 1 else ""
         print(f"  {name:8} {statistics.mean(values):.2f}{spread} %")
@@ -160,10 +163,14 @@ def train_segmenter(model: nn.Module, mix: Mixer, train: Pixels, size: int, epoc
             step += 1
 
 
-def train_classifier(arguments: argparse.Namespace, train: Pixels, breeds: int, seed: int) -> AutoMix:
-    """Fine-tune a classifier of the breeds with AutoMix."""
+def make_classifier(arguments: argparse.Namespace, train: Pixels, breeds: int, seed: int) -> AutoMix:
+    """Fine-tune a classifier of the breeds with AutoMix, or take a Mix Block that was trained before."""
     pretrained = arguments.model in available_offline()
     model = automix.create_model(arguments.model, num_classes=breeds, image_size=arguments.size, pretrained=pretrained)
+    if arguments.mix_block is not None:
+        return AutoMix(
+            model, preset="finetune", mix_block=arguments.mix_block, class_vectors=False, block_lr=0, seed=seed
+        )
     steps = arguments.classifier_epochs * steps_of(train)
     task = AutoMix(model, preset="finetune", momentum=0.99, total_steps=steps, seed=seed)
     optimizer = torch.optim.SGD(task.param_groups(lr=0.02), momentum=0.9, weight_decay=1e-4)

@@ -1,6 +1,6 @@
 """Without labels: SimCLR by hand, its first views as they are, mixed by Mixup or by learned masks, and a linear probe.
 
-    python examples/unlabeled.py [DATA] [--per-class N] [--steps N] [--seeds N] [--mixing none mixup learned]
+    python examples/unlabeled.py [DATA] [--per-class N] [--steps N] [--seeds N] [--weak] [--mixing none mixup learned]
 
 The encoder never sees a label. The probe is a ridge regression from its frozen features to the classes.
 """
@@ -29,16 +29,17 @@ def main() -> None:
     parser.add_argument("--per-class", type=int, default=100)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--weak", action="store_true", help="views are crops of 80 to 100 %% of the area, nothing else")
     parser.add_argument("--mixing", nargs="+", choices=MIXING, default=MIXING)
     given = parser.parse_args()
     train, test = load_images(given.data, per_class=given.per_class)
     print(f"{len(train)} images without labels, {len(test)} test images", flush=True)
     for mixing in given.mixing:
-        found = [run(mixing, train, test, given.steps, seed) for seed in range(given.seeds)]
+        found = [run(mixing, train, test, given.steps, seed, given.weak) for seed in range(given.seeds)]
         print(f"{mixing:8} {statistics.mean(found):.2f} % ({', '.join(f'{one:.2f}' for one in found)})", flush=True)
 
 
-def run(mixing: str, train: ImageSet, test: ImageSet, steps: int, seed: int) -> float:
+def run(mixing: str, train: ImageSet, test: ImageSet, steps: int, seed: int, weak: bool) -> float:
     """Train an encoder and return the test accuracy of the probe in percent."""
     torch.manual_seed(seed)
     encoder = automix.create_model("resnet18", num_classes=64, image_size=train.images.shape[-1], **NARROW)
@@ -48,7 +49,7 @@ def run(mixing: str, train: ImageSet, test: ImageSet, steps: int, seed: int) -> 
     for step in range(steps):
         generator = step_generator(seed, step, stream="views")
         x = train.images[torch.randperm(len(train), generator=generator)[:BATCH]] / 127.5 - 1
-        a, b = augment(x, generator), augment(x, generator)
+        a, b = augment(x, generator, weak), augment(x, generator, weak)
         optimizer.zero_grad()
         loss(mixing, mixer, a, b, generator).backward()
         optimizer.step()
@@ -71,14 +72,17 @@ def similarities(encoder: nn.Module, a: Tensor, b: Tensor) -> Tensor:
     return F.normalize(encoder(a)) @ F.normalize(encoder(b)).T / TEMPERATURE
 
 
-def augment(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Random crops of 30 to 100 % of the area, flips, and colors mixed at random."""
+def augment(x: Tensor, generator: torch.Generator, weak: bool) -> Tensor:
+    """Random crops of 30 to 100 % of the area, flips, and colors mixed at random; `weak`: crops of 80 to 100 %."""
     count, uniform = len(x), lambda *shape: torch.rand(*shape, generator=generator)
-    scale = (0.3 + 0.7 * uniform(count)).sqrt()
+    smallest = 0.8 if weak else 0.3
+    scale = (smallest + (1 - smallest) * uniform(count)).sqrt()
     shift = (1 - scale)[:, None] * (2 * uniform(count, 2) - 1)
-    side = torch.where(uniform(count) < 0.5, -1.0, 1.0)
+    side = torch.ones(count) if weak else torch.where(uniform(count) < 0.5, -1.0, 1.0)
     theta = torch.stack([scale * side, 0 * scale, shift[:, 0], 0 * scale, scale, shift[:, 1]], 1).view(-1, 2, 3)
     x = F.grid_sample(x, F.affine_grid(theta, list(x.shape), align_corners=False), align_corners=False)
+    if weak:
+        return x
     colors = torch.eye(3) * (0.6 + 0.8 * uniform(count, 1, 1)) + 0.3 * torch.randn(count, 3, 3, generator=generator)
     return torch.einsum("nij,njhw->nihw", colors, x)
 

@@ -91,6 +91,7 @@ def plain_sum(name: str) -> str | None:
         or isinstance(task, HiddenTask)
         or type(task).training_step is not MixTask.training_step
         or name == "comixup"  # has a loss on clean images, too
+        or task.attention_label is not None  # the step itself finds the label
     ):
         return "has tests of its own"
     (x, y), student = batch(), copy.deepcopy(task.student)

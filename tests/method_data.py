@@ -109,7 +109,11 @@ TRAITS: dict[str, Traits] = {
 }
 
 
-VARIANTS: dict[str, dict[str, Any]] = {"objects": {"objects": "teacher"}, "three": {"images": 3}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "objects": {"objects": "teacher"},
+    "progressive": {"attention_label": "progressive"},
+    "three": {"images": 3},
+}
 
 
 def traits(name: str) -> Traits:

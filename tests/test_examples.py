@@ -99,6 +99,10 @@ def test_segmentation(pets: Path, tmp_path: Path) -> None:
     assert all(0 <= score <= 100 for scores in found.values() for score in scores)
     assert all(len(scores) == 2 for scores in found.values())
     assert (tmp_path / "out" / "mixed.png").stat().st_size > 1000
+    zoo = ["--mix-block", "zoo:tf_efficientnet_lite0-birds", "--size", "32", "--epochs", "1", "--mixing", "automix"]
+    done = run_example("segmentation.py", str(pets), *zoo, "--out", str(tmp_path / "zoo"))
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads((tmp_path / "zoo" / "results.json").read_text())) == ["automix"]
     refused = run_example("segmentation.py", str(pets / "images"))
     assert refused.returncode != 0
     assert "Traceback" not in refused.stderr

@@ -19,7 +19,8 @@ from automix.methods import find_method, has_own_teacher
 
 WITH_OBJECTS = ["cutmix+objects", "resizemix+objects", "attentivemix+objects", "automix+objects"]
 WITH_THREE = ["mixup+three", "automix+three"]
-every_method = pytest.mark.parametrize("name", [*automix.methods(), *WITH_OBJECTS, *WITH_THREE, "automix+samix"])
+VARIANTS = [*WITH_OBJECTS, *WITH_THREE, "automix+samix", "transmix+progressive"]
+every_method = pytest.mark.parametrize("name", [*automix.methods(), *VARIANTS])
 
 
 def make(name: str, **options: Any) -> Task:

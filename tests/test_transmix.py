@@ -11,8 +11,10 @@ from timm.models.swin_transformer import window_reverse
 from torch import Tensor, nn
 
 import automix
+from automix.core import label_by_attention
 from automix.core.draws import step_generator
-from automix.methods.transmix import attended, transmix, watch_attention, watch_class_token
+from automix.methods.transmix import transmix
+from automix.networks.attention import watch_attention, watch_class_token
 from automix.tasks.task import Task
 
 
@@ -79,7 +81,7 @@ def test_label_by_hand() -> None:
     mask[:, :, 8:] = 0  # the lower half is the partner's
     mixed = automix.Mixed(x, automix.MixedTarget(y, y.flip(0), torch.tensor(0.5)), mask)
     attention = torch.tensor([[[0.4, 0.3], [0.2, 0.1]], [[2.0, 0.0], [0.0, 6.0]]])
-    lam = attended(mixed, attention).target.lam
+    lam = label_by_attention(mixed, attention).target.lam
     torch.testing.assert_close(lam, torch.tensor([(0.5 + 0.7) / 2, (0.5 + 0.25) / 2]))
 
 
@@ -122,7 +124,7 @@ def test_one_pass_a_step_and_no_gradient_through_the_label() -> None:
     with watch_class_token(model, x) as attentions:
         logits = model(cut.x)
     assert not attentions[0].requires_grad
-    attended(cut, attentions[0]).target.cross_entropy(logits).backward()
+    label_by_attention(cut, attentions[0]).target.cross_entropy(logits).backward()
     torch.testing.assert_close(model.blocks[-1].attn.qkv.weight.grad, gradient)
 
 
@@ -134,7 +136,7 @@ def test_the_teacher_labels_nothing_but_shows() -> None:
     index = torch.tensor([1, 2, 3, 0])
     shown = task.mix(x, lam=0.6, index=index)
     grid = by_the_book(task.classifier, shown.x).unflatten(1, (4, 4))
-    torch.testing.assert_close(shown.target.lam, attended(shown_as_cutmix(shown), grid).target.lam)
+    torch.testing.assert_close(shown.target.lam, label_by_attention(shown_as_cutmix(shown), grid).target.lam)
 
 
 def shown_as_cutmix(mixed: automix.Mixed) -> automix.Mixed:
@@ -202,7 +204,7 @@ def test_swins_attention_is_timms(options: dict[str, Any]) -> None:
     out = automix.create_task("transmix", model, switch=1.0)(x, y)
     out.loss.backward()
     cut = automix.cutmix(x, y, generator=step_generator(0, 0))
-    lam = attended(cut, windows_by_the_book(model, cut.x)).target.lam
+    lam = label_by_attention(cut, windows_by_the_book(model, cut.x)).target.lam
     torch.testing.assert_close(out.metrics["lam"], lam.mean())
 
 

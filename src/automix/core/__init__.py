@@ -11,6 +11,7 @@ from automix.core.errors import AutomixError, one_line
 
 if TYPE_CHECKING:
     from automix.core.accuracy import pair_correct, topk_accuracy, topk_correct
+    from automix.core.attention_labels import AttentionLabel, label_by_attention
     from automix.core.blend import Resize, as_map, at_least_float32, blend_maps, full_mask, mask_spread, resize_mask
     from automix.core.boxes import MixedBoxes, mix_boxes
     from automix.core.criteria import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 _MODULES = (
     "accuracy",
+    "attention_labels",
     "blend",
     "boxes",
     "criteria",
@@ -68,6 +70,7 @@ _MODULES = (
 
 __all__ = [
     "IMAGENET",
+    "AttentionLabel",
     "AutomixError",
     "BinaryCrossEntropy",
     "Criterion",
@@ -115,6 +118,7 @@ __all__ = [
     "is_distributed",
     "is_multi_label",
     "join_mixed",
+    "label_by_attention",
     "label_by_objects",
     "mask_spread",
     "mix_boxes",

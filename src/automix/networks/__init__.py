@@ -3,6 +3,7 @@
 Nothing here knows about mixing.
 """
 
+from automix.networks.attention import check_attention, watch_attention
 from automix.networks.cam import CamReader, NoCamError, find_cam
 from automix.networks.create import create_model
 from automix.networks.feature_tap import FeatureTap, count_classes, find_tap, stage_modules
@@ -24,6 +25,7 @@ __all__ = [
     "WideResNet",
     "available_offline",
     "body_parameters",
+    "check_attention",
     "count_classes",
     "create_model",
     "eval_mode",
@@ -41,4 +43,5 @@ __all__ = [
     "rest_batch_norms",
     "run_with_hook",
     "stage_modules",
+    "watch_attention",
 ]

@@ -1,20 +1,22 @@
 """Noisy labels: `automix bench label-noise`.
 
-The settings of the fine-tuning on birds and of the replica on CIFAR-100, with 0, 20 and 40 % of the training labels
-replaced by another class. The same seed makes the same labels wrong for every method.
+The settings of the short fine-tuning on birds and of the replica on CIFAR-100, with 0, 20 and 40 % of the training
+labels replaced by another class. The same seed makes the same labels wrong for every method.
 """
 
 from automix.studies.cells import Column, Row
 from automix.studies.experiment import make_experiment
-from automix.studies.finetune import SETTING
+from automix.studies.finetune import FINETUNE
 from automix.studies.names import METHODS
 from automix.studies.replica import CIFAR_CUT
 from automix.studies.settings import Values
 
 NOISE = (0, 20, 40)  # percent of the training labels
 
+_BIRDS = next(column for column in FINETUNE.columns if column.name == "birds-short")  # without noise, its runs are used
+
 _DATA: dict[str, tuple[str, Values]] = {
-    "birds": ("birds, fine-tuned", {**SETTING, "data": "birds", "epochs": 20, "eval_every": 5}),
+    "birds": ("birds, fine-tuned", _BIRDS.values),
     "cifar": ("CIFAR-100, 20 classes x 100 images", CIFAR_CUT),
 }
 
@@ -33,7 +35,7 @@ ROWS = (
     METHODS["vanilla"],
     Row("mixup", "MixUp", {"method": "mixup", "alpha": 1.0}),
     Row("cutmix", "CutMix", {"method": "cutmix", "alpha": 1.0}),
-    Row("regmixup", "RegMixup", {"method": "regmixup"}),
+    Row("regmixup", "RegMixup", {"method": "regmixup", "alpha": 10.0}),
     METHODS["automix"],
 )
 

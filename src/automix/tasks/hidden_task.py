@@ -105,7 +105,7 @@ class HiddenTask(MixTask):
         mixed = self.mixer(z, y, lam=None, index=None, generator=generator, **self.options)
         return mixed.x.permute(0, 2, 3, 1) if channels_last else mixed.x, mixed.target
 
-    def make_mixed(
+    def mix_images(
         self, x: Tensor, y: Tensor, *, lam: float | Tensor | None, index: Tensor | None, generator: torch.Generator
     ) -> Mixed:
         return self.at_input(x, y, lam=lam, index=index, generator=generator)
