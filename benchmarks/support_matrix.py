@@ -32,7 +32,7 @@ such form.
 - compiled task: `task.compile(fullgraph=True)`. Student, teacher and Mix Block have no graph breaks. Passes in which a
   method reads or changes a layer of the student run without compiled code.
 - bf16: weights and images of bfloat16. Autocast is in [every kind of loop](results/loops.md).
-- uint8: images of uint8, which the function takes, and the transform but for AttentiveMix. Pixels are copied, never
+- uint8: images of uint8, which functions take, and transforms except AttentiveMix. Pixels are copied, never
   blended or resized.
 - lam per sample: `per_sample=True`.
 - partners of another class: `pairing="other-class"`.

@@ -160,6 +160,10 @@ def test_options_are_json_or_words(text: str, value: Any) -> None:
     assert read_options({"x": text}) == {"x": value}
 
 
+def test_options_have_hyphens_as_flags_do() -> None:
+    assert read_options({"mix-until": "0.7"}) == {"mix_until": 0.7}
+
+
 def test_the_preset_is_a_flag_and_the_recipe_decides_it_otherwise(parsed: list[dict[str, Any]]) -> None:
     for line in ("shapes", "shapes --preset fast", "shapes --recipe cifar", "shapes --recipe cifar --preset tuned"):
         cli.execute(["train", *line.split()])

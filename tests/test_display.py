@@ -57,3 +57,12 @@ def test_the_end_of_mixing_is_named_once(clock: SimpleNamespace) -> None:
 )
 def test_times_are_written_for_people(seconds: int, words: str) -> None:
     assert display.in_minutes(timedelta(seconds=seconds)) == words
+
+
+@pytest.mark.parametrize(("classes", "columns"), [(5, 2), (6, 3)])
+def test_top5_is_shown_only_where_it_can_be_below_100(classes: int, columns: int) -> None:
+    run: Any = SimpleNamespace(data=SimpleNamespace(classes=("a",) * classes), folder=SimpleNamespace(path="runs/x"))
+    numbers = {"student_top1": 50.0, "student_top5": 100.0, "best_top1": 60.0, "best_epoch": 1}
+    summary = {**numbers, "steps": 4, "seconds": 3.0, "epochs_in_median": 2, "median_top1_of_last_epochs": 55.0}
+    table = display.summary_table(run, summary)
+    assert (len(table.columns), table.row_count) == (columns, 3)

@@ -24,10 +24,11 @@ from automix.data.datasets import open_dataset
 from automix.data.image_set import ImageSet, resize_and_crop_boxes
 from automix.evaluation import evaluate_attacks, evaluate_corruptions, evaluate_mixed, predict_logits, task_mixer
 from automix.evaluation.inputs import open_inputs
+from automix.evaluation.plan import estimate_seconds, plan_evaluators
 from automix.evaluation.results_file import read_results
 from automix.evaluation.samples import Samples
 from automix.evaluation.session import Session
-from automix.evaluation.suite import EVALUATORS, evaluate
+from automix.evaluation.suite import EVALUATORS, Passes, Skipped, evaluate
 from automix.runs.folder import RunFolder
 from automix.tasks.image_cache import with_cache
 from automix.training.load import load_task
@@ -160,6 +161,72 @@ def test_evaluators_share_the_pass_over_clean_images(run: Path) -> None:
     # the map of one image is tried; automix mixes normalized pixels, which come back slightly changed
     assert (counts["accuracy"], counts["calibration"], counts["corruptions"]) == (12, 0, 0)
     assert counts["mixed"] <= 1 + 12  # at most CutMix's box that covers nothing
+
+
+def test_the_plan_counts_the_passes_over_the_images(run: Path) -> None:
+    """Against the images that really go through the classifier, with gradients and without."""
+    inputs = open_inputs(run, images=12)
+    session = Session(inputs, batch_size=6, severities=(1, 4))
+    plan = plan_evaluators(session, ["all"])
+    assert list(plan) == ["predictions", *EVALUATORS]
+    assert isinstance(plan["efficiency"], Skipped)
+    _ = session.has_cam  # tries one image
+    counts = Counter[tuple[str, bool]]()
+    current = "predictions"
+
+    def count(_: torch.nn.Module, arguments: tuple[torch.Tensor]) -> None:
+        counts[current, arguments[0].requires_grad] += len(arguments[0])
+
+    inputs.classifier.register_forward_pre_hook(count)
+    _ = session.predictions
+    for current in EVALUATORS:
+        if isinstance(plan[current], Passes):
+            EVALUATORS[current].run(session)
+    found = {name: (counts[name, False] + counts[name, True], counts[name, True]) for name in plan}
+    assert found["predictions"] == (12, 0)
+    assert found["accuracy"] == found["calibration"] == (0, 0)
+    for name in ("corruptions", "attacks"):
+        passes = plan[name]
+        assert isinstance(passes, Passes)
+        assert found[name] == (12 * passes.count, 12 * passes.with_gradients), name
+    assert plan["corruptions"] == Passes(38, detail="19 corruptions x 2 severities")
+    assert plan["attacks"] == Passes(23, with_gradients=21, detail="FGSM, PGD-20")
+    assert plan["mixed"] == Passes(33, detail="mixup, cutmix, automix at 11 lam")
+    assert 12 * 27 <= found["mixed"][0] <= 12 * 33  # at lam 0 and 1 some are images whose logits are known
+    assert plan["localization"] == Passes(1, detail="class activation maps")
+
+
+def test_the_plan_estimates_from_a_few_images(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that counts the images that go through the classifier: 1 second for each."""
+    inputs = open_inputs(run, images=48)
+    session = Session(inputs, severities=(1,))
+    plan = plan_evaluators(session, ["accuracy", "corruptions", "attacks", "efficiency"])
+    seen = [0]
+    inputs.classifier.register_forward_pre_hook(lambda _, x: seen.__setitem__(0, seen[0] + len(x[0])))
+    monkeypatch.setattr("automix.evaluation.plan.time.perf_counter", lambda: float(seen[0]))
+    seconds = estimate_seconds(session, plan)
+    assert seconds == {"predictions": 48, "corruptions": 19 * 48, "attacks": 23 * 48}
+    assert seen[0] == 2 * 4 * (1 + 19 + 23)  # 4 images, twice
+    assert "predictions" not in vars(session)  # nothing of it is kept
+    assert estimate_seconds(Session(open_inputs(run, images=23)), plan) == {}
+
+
+def test_the_cost_is_printed_before_the_work(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ticks = iter(range(0, 10_000, 10))
+    monkeypatch.setattr("automix.evaluation.plan.time.perf_counter", lambda: next(ticks))  # 10 seconds each
+    assert cli.run(f"evaluate {run} --on accuracy attacks --images 36 --out {tmp_path}".split()) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:6] == [
+        "36 test images of shapes, on cpu:",
+        "  predictions: 1 pass (for accuracy, attacks), about 2 minutes",  # 10 s for 3 images
+        "  attacks: 23 passes, 21 with gradients (FGSM, PGD-20), about 2 minutes",
+        "about 4 minutes in all, as timed on a few images",
+        "predicting: 0 of 1",
+        "predicting: 1 of 1 in 0:00:00",
+    ]
+    assert lines[6] == "attacks: 0 of 20"
 
 
 def test_shared_predictions_change_no_value(run: Path) -> None:

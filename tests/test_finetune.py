@@ -86,8 +86,17 @@ def test_what_is_given_stays(large_photos: Path, photos: Path) -> None:
     assert given.items() <= chosen.items()
     for untouched in ({"data": "shapes"}, {"data": str(photos), "batch_size": 4, "epochs": 2},
                       {"data": str(large_photos), "recipe": "quick"},
-                      {"data": str(large_photos), "train_size": 32}):  # fmt: skip
+                      {"data": str(large_photos), "train_size": 32, "batch_size": 8},
+                      {"data": "shapes", "per_class": 9}):  # fmt: skip
         assert complete_settings(untouched) == untouched
+
+
+def test_few_images_get_a_small_batch_also_if_they_are_small_by_a_flag(large_photos: Path) -> None:
+    chosen = complete_settings({"data": str(large_photos), "train_size": 32})  # 14 images
+    assert (chosen["batch_size"], chosen["epochs"]) == (4, 500)
+    assert chosen.get("recipe") is None
+    assert TrainConfig.from_flat(chosen).settings.lr == pytest.approx(0.1 / 5)
+    assert complete_settings({"data": "shapes", "per_class": 8})["batch_size"] == 16  # 96 images
 
 
 def test_few_epochs_are_trained_plainly(large_photos: Path, tmp_path: Path) -> None:

@@ -84,4 +84,8 @@ def test_progress_is_printed_where_there_is_no_terminal(
     assert list(progress_lines("abcde", 5, "predicting")) == list("abcde")
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.splitlines() == ["predicting: 2 of 5, 0:00:18 left"]  # 2 items in 12 seconds
+    assert err.splitlines() == [
+        "predicting: 0 of 5",
+        "predicting: 2 of 5, 0:00:18 left",  # 2 items in 12 seconds
+        "predicting: 5 of 5 in 0:00:24",
+    ]

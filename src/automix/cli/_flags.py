@@ -111,8 +111,11 @@ def _show(default: object) -> str:
 
 
 def read_options(options: dict[str, str]) -> dict[str, Any]:
-    """Read the values of ``--method-options.NAME VALUE``: numbers, true, false, null and lists as in JSON, or words."""
-    return {name: _read_option(text) for name, text in options.items()}
+    """Read ``--method-options.NAME VALUE``: numbers, true, false, null and lists as in JSON, or words.
+
+    A name may have hyphens, as all other flags have.
+    """
+    return {name.replace("-", "_"): _read_option(text) for name, text in options.items()}
 
 
 def _read_option(text: str) -> Any:

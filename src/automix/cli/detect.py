@@ -45,7 +45,7 @@ def train(
     Args:
         data: shapes, voc, coco, or a folder in the layout of the latter two.
         resume: Continue from the checkpoint in the run folder, if there is one.
-        overwrite: Start anew in the folder of an earlier run.
+        overwrite: Start over in the folder of an earlier run.
         flags: All other settings.
     """
     from automix.studies.detection.progress import choose_report

@@ -1,13 +1,17 @@
 """`automix evaluate RUN`: calibration, corruptions, attacks, localization, ...: values, pictures, a table."""
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from automix.cli._flags import Integer, Several, Switch, Which
 from automix.cli._output import print_table
+
+if TYPE_CHECKING:
+    from automix.evaluation.session import Session
 
 
 def evaluate(
@@ -82,6 +86,9 @@ def evaluate(
         track=progress_bar if sys.stdout.isatty() else progress_lines,
         severities=severities or None,
     )
+    console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
+    for line in describe_plan(session, on):
+        console.print(line, markup=False)
     rows, remarks = [], []
     for name, result in run_evaluators(session, on):
         if isinstance(result, Skipped):
@@ -91,7 +98,36 @@ def evaluate(
         rows += [(name, value_name, f"{value:.4g}") for value_name, value in result]
         remarks += [f"{name}: {note}" for note in notes]
     print_table(("evaluation", "value", ""), rows)
-    console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
     for remark in remarks:
-        console.print(remark)
-    console.print(f"{len(inputs.samples)} test images of {inputs.data}; all of it in {folder}")
+        console.print(remark, markup=False)
+    console.print(f"{len(inputs.samples)} test images of {inputs.data}; all of it in {folder}", markup=False)
+
+
+def describe_plan(session: "Session", names: Sequence[str]) -> Iterator[str]:
+    """Say what evaluators will cost before they run.
+
+    Args:
+        session: What they share.
+        names: Names of evaluators, or ``"all"``.
+
+    Yields:
+        Lines: the images, each evaluator with its passes and time, and the time of all of them.
+    """
+    from datetime import timedelta
+
+    from automix.evaluation.plan import estimate_seconds, plan_evaluators
+    from automix.evaluation.suite import Passes
+    from automix.training.display import in_minutes
+
+    plan = plan_evaluators(session, names)
+    seconds = estimate_seconds(session, plan)
+    yield f"{len(session.inputs.samples)} test images of {session.inputs.data}, on {session.inputs.device.type}:"
+    for name, passes in plan.items():
+        if isinstance(passes, Passes) and passes.count:
+            gradients = f", {passes.with_gradients} with gradients" if passes.with_gradients else ""
+            words = f"{passes.count} pass{'es' if passes.count > 1 else ''}{gradients} ({passes.detail})"
+            time = f", about {in_minutes(timedelta(seconds=seconds[name]))}" if name in seconds else ""
+            yield f"  {name}: {words}{time}"
+    if seconds:
+        total = in_minutes(timedelta(seconds=sum(seconds.values())))
+        yield f"about {total} in all, as timed on a few images"

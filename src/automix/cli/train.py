@@ -74,7 +74,7 @@ def train(
         config: A YAML file of settings, such as a run's config.yaml. Flags override it.
         resume: Continue from the checkpoint in the run folder, if there is one. With "auto" the run's own settings
             hold, if there is a run: the same command starts it and, after any interruption, continues it.
-        overwrite: Start anew in the folder of an earlier run.
+        overwrite: Start over in the folder of an earlier run.
         minutes: Choose the number of epochs, and of large images the size, so that the training takes so long.
         from_scratch: Train a new network even on photographs, for which pretrained weights are the default.
         processes: Processes of this machine that train together, each on a part of every batch; on GPUs, one for each.

@@ -1,7 +1,7 @@
-"""What every other room uses: targets and losses, blending, draws and seeds, validation, files.
+"""Shared by all other subpackages: targets and losses, blending, draws and seeds, validation, files.
 
-Needs torch alone; `automix.core.config`, which imports pydantic, is not imported here. All names but the errors are
-imported on first use, so that ``automix --help`` does not import torch.
+It needs only torch: `automix.core.config`, which imports pydantic, is not imported here. All names except the errors
+are imported on first use, so that ``automix --help`` does not import torch.
 """
 
 from importlib import import_module

@@ -11,6 +11,9 @@ with g(x) the gradient of the cross-entropy CE(x, y) with respect to the pixels,
 to [x - eps, x + eps] and to [0, 1]. PGD has one random start and returns its last point, not the worst on the way.
 """
 
+from collections import deque
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,6 +27,7 @@ from automix.networks.modes import eval_mode
 
 EPS = 8 / 255
 STEP = 2 / 255
+STEPS = 20
 
 
 def fgsm(model: nn.Module, x: Tensor, y: Tensor, eps: float = EPS) -> Tensor:
@@ -49,7 +53,7 @@ def pgd(
     y: Tensor,
     eps: float = EPS,
     step: float = STEP,
-    steps: int = 20,
+    steps: int = STEPS,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Take several gradient steps from a random point within `eps` of each image (Madry et al., 2018).
@@ -71,10 +75,17 @@ def pgd(
     check_whole("steps", steps, 1)
     check_range("step", step, 0, 1)
     generator = step_generator(0, 0, stream="pgd") if generator is None else generator
+    return deque(pgd_steps(model, x, y, eps, step, steps, generator), maxlen=1)[0]
+
+
+def pgd_steps(
+    model: nn.Module, x: Tensor, y: Tensor, eps: float, step: float, steps: int, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """The images after each step of `pgd`, for a progress display."""
     attacked = project(x + eps * (2 * draw_uniform(x, x.shape, generator) - 1), x, eps)
     for _ in range(steps):
         attacked = project(attacked + step * pixel_gradient(model, attacked, y).sign(), x, eps)
-    return attacked
+        yield attacked
 
 
 def pixel_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

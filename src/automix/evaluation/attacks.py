@@ -10,6 +10,7 @@ twenty steps do less than one (a sign of masked gradients: Carlini et al., 2019)
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from automix.core.draws import step_generator
 from automix.core.errors import AutomixError
 from automix.core.validation import check_range, check_whole
-from automix.evaluation.adversarial import EPS, pgd, pixel_gradient, project
+from automix.evaluation.adversarial import EPS, STEPS, pgd_steps, pixel_gradient, project
 from automix.evaluation.plots import GREEN, RED, as_image, new_figure, shorten
 from automix.evaluation.predictions import Predictions, check_predictions, predict_unless_given
 from automix.evaluation.progress import Track, no_progress
@@ -46,7 +47,7 @@ def evaluate_attacks(
     samples: Samples,
     *,
     eps: float = EPS,
-    steps: int = 20,
+    steps: int = STEPS,
     seed: int = 0,
     predictions: Predictions | None = None,
     batch_size: int = BATCH,
@@ -78,15 +79,16 @@ def evaluate_attacks(
     generator = step_generator(seed, 0, stream="pgd")
     wrong, without_gradient = torch.zeros(3, dtype=torch.int64), 0
     examples: list[Example] = []
-    answers = logits.argmax(dim=1).to(device).split(batch_size)
-    batches = track(samples.batches(batch_size, device), math.ceil(len(samples) / batch_size), "attacks")
-    for (x, y), clean in zip(batches, answers, strict=True):
-        gradient = pixel_gradient(model, x, y)
-        without_gradient += int((gradient == 0).flatten(1).all(dim=1).sum())
-        attacked = [project(x + eps * gradient.sign(), x, eps), pgd(model, x, y, eps, eps / 4, steps, generator)]
-        predicted = torch.stack([clean, *(_predict(model, images, y, len(samples.classes)) for images in attacked)])
-        wrong += (predicted != y).sum(dim=1).cpu()
-        _add_examples(examples, y, torch.stack([x, *attacked]), predicted)
+    answers = iter(logits.argmax(dim=1).to(device).split(batch_size))
+    progress = _attack(model, samples.batches(batch_size, device), eps, steps, generator)
+    for batch in track(progress, steps * math.ceil(len(samples) / batch_size), "attacks"):
+        if batch is None:  # PGD is on its way
+            continue
+        without_gradient += batch.without_gradient
+        attacked = (_predict(model, images, batch.y, len(samples.classes)) for images in batch.images[1:])
+        predicted = torch.stack([next(answers), *attacked])
+        wrong += (predicted != batch.y).sum(dim=1).cpu()
+        _add_examples(examples, batch.y, batch.images, predicted)
     shares = (100 * wrong.double() / len(samples)).tolist()
     values = dict(zip(("clean_error", "fgsm_error", "pgd_error"), shares, strict=True))
     return EvaluationResult(
@@ -94,6 +96,29 @@ def evaluate_attacks(
         {"attacks": lambda: draw_examples(examples, samples.classes, values, eps, steps)},
         _notes(values, len(samples), without_gradient, eps, steps),
     )
+
+
+@dataclass(frozen=True)
+class _AttackedBatch:
+    """Images (3, N, 3, S, S), clean, after FGSM and after PGD, and how many of them have no gradient."""
+
+    y: Tensor
+    images: Tensor
+    without_gradient: int
+
+
+def _attack(
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], eps: float, steps: int, generator: torch.Generator
+) -> Iterator[_AttackedBatch | None]:
+    """Attack batches: None after each step of PGD but the last, then the batch."""
+    for x, y in batches:
+        gradient = pixel_gradient(model, x, y)
+        attacked = pgd_steps(model, x, y, eps, eps / 4, steps, generator)
+        for _ in range(steps - 1):
+            next(attacked)
+            yield None
+        images = torch.stack([x, project(x + eps * gradient.sign(), x, eps), next(attacked)])
+        yield _AttackedBatch(y, images, int((gradient == 0).flatten(1).all(dim=1).sum()))
 
 
 @torch.no_grad()

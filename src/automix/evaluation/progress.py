@@ -58,7 +58,7 @@ def progress_bar(items: Iterable[Item], total: int, what: str) -> Iterable[Item]
 
 
 def progress_lines(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """Print a line on stderr every ten seconds with the time that is left, for output that is no terminal.
+    """Print lines on stderr, for output that is not a terminal: at the start, every ten seconds, and at the end.
 
     Args:
         items: What is iterated over.
@@ -69,11 +69,17 @@ def progress_lines(items: Iterable[Item], total: int, what: str) -> Iterator[Ite
         The same items.
     """
     start = last = time.monotonic()
+    _print_line(f"{what}: 0 of {total}")
     for done, item in enumerate(items):
         now = time.monotonic()
         if done and now - last >= SECONDS_BETWEEN_LINES:
             last = now
             left = timedelta(seconds=round((now - start) / done * (total - done)))
-            sys.stderr.write(f"{what}: {done} of {total}, {left} left\n")
-            sys.stderr.flush()
+            _print_line(f"{what}: {done} of {total}, {left} left")
         yield item
+    _print_line(f"{what}: {total} of {total} in {timedelta(seconds=round(time.monotonic() - start))}")
+
+
+def _print_line(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

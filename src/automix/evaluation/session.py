@@ -1,6 +1,6 @@
 """What the evaluators of one call share: the classifier, its images, its predictions and the mixers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,21 @@ class Session:
     def options(self) -> dict[str, Any]:
         """The options that all evaluators have."""
         return {"batch_size": self.batch_size, "track": self.track}
+
+    def with_images(self, count: int) -> "Session":
+        """Copy the session for some of its images, without a progress display.
+
+        Args:
+            count: How many images, of as many classes as possible.
+
+        Returns:
+            The copy. It shares the mixers, if they are loaded.
+        """
+        inputs = replace(self.inputs, samples=self.inputs.samples.first(count))
+        copy = replace(self, inputs=inputs, track=no_progress)
+        if "mixers" in vars(self):
+            copy.mixers = self.mixers
+        return copy
 
     @cached_property
     def predictions(self) -> Predictions:

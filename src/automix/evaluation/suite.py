@@ -8,14 +8,16 @@ import torch
 
 from automix.core.validation import unknown_name
 from automix.evaluation.accuracy import evaluate_accuracy
-from automix.evaluation.attacks import evaluate_attacks
+from automix.evaluation.attacks import STEPS, evaluate_attacks
 from automix.evaluation.calibration import evaluate_calibration
 from automix.evaluation.cam_panels import cam_panels
 from automix.evaluation.corruptions.accuracy import SEVERITIES, evaluate_corruptions
+from automix.evaluation.corruptions.folders import open_corrupted
+from automix.evaluation.corruptions.severities import NAMES
 from automix.evaluation.efficiency import evaluate_efficiency
 from automix.evaluation.inputs import open_inputs
 from automix.evaluation.localization import evaluate_localization
-from automix.evaluation.mixed import evaluate_mixed
+from automix.evaluation.mixed import LAMS, evaluate_mixed
 from automix.evaluation.progress import Track, no_progress
 from automix.evaluation.result import EvaluationResult
 from automix.evaluation.results_file import write_result
@@ -39,20 +41,41 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Passes:
+    """What an evaluator runs.
+
+    Attributes:
+        count: Passes of the classifier over all test images, at most.
+        with_gradients: How many of them have a backward pass.
+        detail: What the passes are, in a few words.
+        of_samples: Whether the images are the session's, so that fewer of them take less time.
+    """
+
+    count: int
+    with_gradients: int = 0
+    detail: str = ""
+    of_samples: bool = True
+
+
+@dataclass(frozen=True)
 class Evaluator:
     """An evaluator of the suite.
 
     Attributes:
         about: What it measures, in a few words.
         run: Evaluates.
+        passes: Counts the passes over the test images, those of the shared predictions apart.
         missing: Says what the classifier or its data lacks for it; empty if nothing.
         in_all: Whether ``"all"`` includes it.
+        uses_predictions: Whether it uses the shared predictions.
     """
 
     about: str
     run: Callable[[Session], EvaluationResult]
+    passes: Callable[[Session], Passes] = lambda session: Passes(0)
     missing: Callable[[Session], str] = lambda session: ""
     in_all: bool = True
+    uses_predictions: bool = True
 
 
 def evaluate(
@@ -146,14 +169,29 @@ def run_evaluators(session: Session, names: Sequence[str]) -> Iterator[tuple[str
     Yields:
         The name of each evaluator, and its result or why it was skipped.
     """
+    for name, skipped in choose_evaluators(session, names).items():
+        yield name, skipped or EVALUATORS[name].run(session)
+
+
+def choose_evaluators(session: Session, names: Sequence[str]) -> dict[str, Skipped | None]:
+    """Decide which evaluators run.
+
+    Args:
+        session: What they share.
+        names: As `run_evaluators` takes them.
+
+    Returns:
+        By name why an evaluator is skipped; None if it runs.
+    """
+    chosen: dict[str, Skipped | None] = {}
     for name in select_evaluators(names):
         evaluator = EVALUATORS[name]
+        chosen[name] = None
         if ALL in names and not evaluator.in_all and name not in names:
-            yield name, Skipped(f"it is not part of {ALL!r}; --on {ALL} {name} adds it")
+            chosen[name] = Skipped(f"it is not part of {ALL!r}; --on {ALL} {name} adds it")
         elif ALL in names and (missing := evaluator.missing(session)):
-            yield name, Skipped(missing)
-        else:
-            yield name, evaluator.run(session)
+            chosen[name] = Skipped(missing)
+    return chosen
 
 
 def _accuracy(session: Session) -> EvaluationResult:
@@ -179,8 +217,22 @@ def _corruptions(session: Session) -> EvaluationResult:
     return replace(result, notes=(*result.notes, f"one severity of five; --severities {every} measures all of them"))
 
 
+def _corruption_passes(session: Session) -> Passes:
+    severities = session.chosen_severities
+    names: Sequence[str] = NAMES
+    if session.corrupted is not None:
+        names = open_corrupted(session.corrupted, None, severities, session.inputs.samples.classes).names
+    detail = f"{_counted(len(names), 'corruption')} x {_counted(len(severities), 'severity', 'severities')}"
+    return Passes(len(names) * len(severities), detail=detail, of_samples=session.corrupted is None)
+
+
 def _attacks(session: Session) -> EvaluationResult:
     return evaluate_attacks(*session.classifier_and_samples, predictions=session.predictions, **session.options)
+
+
+def _attack_passes(session: Session) -> Passes:
+    """A gradient for FGSM and for every step of PGD, and a prediction after each of the two."""
+    return Passes(STEPS + 3, with_gradients=STEPS + 1, detail=f"FGSM, PGD-{STEPS}")
 
 
 def _mixed(session: Session) -> EvaluationResult:
@@ -190,6 +242,12 @@ def _mixed(session: Session) -> EvaluationResult:
     if session.has_cam:
         pictures["cam-panels"] = lambda: cam_panels(*session.classifier_and_samples, mixers)
     return EvaluationResult(result.values, pictures, (*result.notes, *session.mixers.notes), result.series)
+
+
+def _mixed_passes(session: Session) -> Passes:
+    """At most: where a mixer returns the images unchanged, at lam 0 and 1, the predictions are known."""
+    mixers = session.mixers.by_name
+    return Passes(len(mixers) * len(LAMS), detail=f"{', '.join(mixers)} at {len(LAMS)} lam")
 
 
 def _localization(session: Session) -> EvaluationResult:
@@ -216,13 +274,27 @@ def _efficiency(session: Session) -> EvaluationResult:
     )
 
 
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 EVALUATORS = {
     "accuracy": Evaluator("top-1, top-5, the worst classes", _accuracy),
     "calibration": Evaluator("ECE and reliability, temperature scaling, Brier, NLL", _calibration),
-    "corruptions": Evaluator("19 corruptions x 5 severities, generated or read from a folder", _corruptions),
-    "attacks": Evaluator("FGSM and PGD-20 at 8/255", _attacks),
-    "mixed": Evaluator("are both images of a mixed sample recognized, over lam", _mixed),
-    "localization": Evaluator("MaxBoxAccV2 of class activation maps", _localization, _no_boxes_or_maps),
-    "efficiency": Evaluator("parameters, MACs, step time and memory beside vanilla's", _efficiency, in_all=False),
+    "corruptions": Evaluator(
+        "19 corruptions x 5 severities, generated or read from a folder", _corruptions, _corruption_passes
+    ),
+    "attacks": Evaluator("FGSM and PGD-20 at 8/255", _attacks, _attack_passes),
+    "mixed": Evaluator("are both images of a mixed sample recognized, over lam", _mixed, _mixed_passes),
+    "localization": Evaluator(
+        "MaxBoxAccV2 of class activation maps",
+        _localization,
+        lambda session: Passes(1, detail="class activation maps"),
+        _no_boxes_or_maps,
+        uses_predictions=False,
+    ),
+    "efficiency": Evaluator(
+        "parameters, MACs, step time and memory beside vanilla's", _efficiency, in_all=False, uses_predictions=False
+    ),
 }
 """The evaluators by name, in the order in which they run."""

@@ -120,11 +120,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
         return _read(path)
     except DamagedError as error:
         if not previous.exists():
-            raise AutomixError(f"{error}, and there is no {previous.name}; start anew with --overwrite") from None
+            raise AutomixError(f"{error}, and there is no {previous.name}; start over with --overwrite") from None
         try:
             saved = _read(previous)
         except DamagedError as other:
-            raise AutomixError(f"{error}, and so is {other}; start anew with --overwrite") from None
+            raise AutomixError(f"{error}, and so is {other}; start over with --overwrite") from None
         _warn(f"{error}; resuming from {previous.name}, saved after step {saved.facts.get('step')}")
         return saved
 

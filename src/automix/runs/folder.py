@@ -326,7 +326,7 @@ class RunFolder:
             read_before: Reads the settings of the run in the folder; called where there is one to continue.
             may_change: Names of the settings in which the two may differ.
             resume: Continue a run in the folder.
-            overwrite: Start anew in the folder of a run.
+            overwrite: Start over in the folder of a run.
 
         Returns:
             Whether there is a checkpoint to continue from.

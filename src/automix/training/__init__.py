@@ -60,7 +60,7 @@ def train(
             run, except that the folder, the data and the data root may have moved (the classes and the numbers of
             images must be the same), and `workers`, `device`, `checkpoint_minutes`, `eval_every`, `wandb` and `mlflow`
             may differ. The weights that the run started from are no longer needed.
-        overwrite: Start anew in the folder of an earlier run, whose files are removed.
+        overwrite: Start over in the folder of an earlier run, whose files are removed.
         display: Shows the progress; nothing is shown if not given. `choose_display()` is that of the command line.
         **settings: Fields of `TrainConfig` and of its recipe, if `config` is the data.
 

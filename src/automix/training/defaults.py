@@ -64,6 +64,8 @@ def complete_settings(values: dict[str, Any], *, from_scratch: bool = False) -> 
         if from_scratch:
             return {"recipe": TrainConfig.recipe, "pretrained": False, **length(facts, values), **values}
         values = {"recipe": FINETUNE, "model": DEFAULT_MODEL, **values}
+    elif "recipe" not in values and not _is_whole_dataset(values):
+        values = {**_few_small_images(_look_at(values), values), **values}
     if values.get("recipe") != FINETUNE:
         return {**values, "pretrained": False} if from_scratch else values
     return _complete_finetune(values, facts or _look_at(values), from_scratch)
@@ -184,6 +186,11 @@ def _look_at(values: dict[str, Any]) -> DataFacts:
         classes=values.get("classes"),
         per_class=values.get("per_class"),
     )
+
+
+def _is_whole_dataset(values: dict[str, Any]) -> bool:
+    """Tell whether all images of a named dataset are trained on, which are more than a batch."""
+    return values["data"] in DATASETS and not any(values.get(name) for name in ("classes", "per_class"))
 
 
 def _is_small(values: dict[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from automix.training.run import Run
 
 SECONDS_BETWEEN_LINES = 10  # while all files are read in search of bad ones
 LISTED = 20  # of the files that were left out
+MEANINGLESS_TOP5 = 5  # with so many classes or fewer, top-5 is always 100 %
 FIRST_STEPS, TIMED_STEPS = 2, 8  # steps that allocate, and those after them that tell how long the training will take
 
 
@@ -208,8 +209,12 @@ def describe(run: Run) -> str:
         f"{data.test_count} test images of {data.image_size} px\n"
         f"recipe {config.recipe}: {settings.epochs} epochs, {run.total_steps} steps of {settings.batch_size}; "
         f"{where}\n"
-        f"run folder {run.folder.path}; pictures of mixed samples in {run.folder.pictures}" + _small_form(run)
+        f"run folder {run.folder.path}; pictures of {_pictured(run)} in {run.folder.pictures}" + _small_form(run)
     )
+
+
+def _pictured(run: Run) -> str:
+    return "training images" if run.config.method == "vanilla" else "mixed samples"
 
 
 def describe_label_noise(run: Run) -> str:
@@ -257,18 +262,18 @@ def list_skipped(run: Run) -> list[str]:
 def summary_table(run: Run, summary: dict[str, Any]) -> Table:
     """Make a table of accuracies by network, with the paper's median over the last epochs."""
     table = Table(show_header=True, header_style="bold", title_justify="left")
-    for column in ("test accuracy", "top-1 %", "top-5 %"):
+    tops = ("top1", "top5") if len(run.data.classes) > MEANINGLESS_TOP5 else ("top1",)
+    for column in ("test accuracy", "top-1 %", "top-5 %")[: 1 + len(tops)]:
         table.add_column(column, justify="left" if column == "test accuracy" else "right")
     for network in ("student", "teacher"):
         if f"{network}_top1" in summary:
-            values = (f"{summary[f'{network}_{top}']:.2f}" for top in ("top1", "top5"))
-            table.add_row(f"{network}, last epoch", *values)
+            table.add_row(f"{network}, last epoch", *(f"{summary[f'{network}_{top}']:.2f}" for top in tops))
     if "best_top1" in summary:
         deployed = deployed_network(summary)
         count = summary["epochs_in_median"]
         if count > 1:
-            table.add_row(f"{deployed}, median of the last {count}", f"{summary['median_top1_of_last_epochs']:.2f}", "")
-        table.add_row(f"{deployed}, best (epoch {summary['best_epoch']:.0f})", f"{summary['best_top1']:.2f}", "")
+            table.add_row(f"{deployed}, median of the last {count}", f"{summary['median_top1_of_last_epochs']:.2f}")
+        table.add_row(f"{deployed}, best (epoch {summary['best_epoch']:.0f})", f"{summary['best_top1']:.2f}")
     table.caption = (
         f"{summary['steps']} steps in {timedelta(seconds=round(summary['seconds']))}; all of it in {run.folder.path}"
     )

@@ -24,7 +24,7 @@ def train_in_processes(
         config: The settings.
         processes: Number of processes, at least 1.
         resume: Continue from the checkpoint in the run folder; without one, start.
-        overwrite: Start anew in the folder of an earlier run.
+        overwrite: Start over in the folder of an earlier run.
         quiet: Show no progress.
 
     Raises:

@@ -33,7 +33,7 @@ def prepare(
         config: The settings.
         world: The processes that train together.
         resume: Continue from the checkpoint in the run folder, if there is one.
-        overwrite: Start anew in the folder of an earlier run.
+        overwrite: Start over in the folder of an earlier run.
         progress: Called with the numbers of images checked and of all, while bad files are searched.
 
     Returns:
@@ -112,7 +112,7 @@ def check_folder(config: TrainConfig, *, resume: bool, overwrite: bool) -> bool:
     Args:
         config: The settings.
         resume: Continue a run in the folder.
-        overwrite: Start anew in the folder of a run.
+        overwrite: Start over in the folder of a run.
 
     Returns:
         Whether there is a checkpoint to continue from.

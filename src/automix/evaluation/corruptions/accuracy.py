@@ -150,12 +150,12 @@ def _generated(
 ) -> CorruptionTable:
     """Read every image once and corrupt it in all ways."""
     correct = torch.zeros(len(names), len(severities))
-    parts = track(samples.parts(PART), -(-len(samples) // PART), "corruptions")
-    for number, part in enumerate(parts):
-        for row, name in enumerate(names):
-            for column, severity in enumerate(severities):
-                images = corrupt_part(part.images, number, name, severity)
-                correct[row, column] += count_correct(images, part.labels)
+    cells = [(row, column) for row in range(len(names)) for column in range(len(severities))]
+    steps = ((number, part, cell) for number, part in enumerate(samples.parts(PART)) for cell in cells)
+    total = -(-len(samples) // PART) * len(cells)
+    for number, part, (row, column) in track(steps, total, "corruptions"):
+        images = corrupt_part(part.images, number, names[row], severities[column])
+        correct[row, column] += count_correct(images, part.labels)
     return CorruptionTable(names, severities, 100 * correct / len(samples), clean)
 
 

@@ -38,7 +38,7 @@ def headline(groups: Sequence[Group]) -> Headline | None:
     if count:
         low, high = accuracy_interval(accuracy, count)
         interval = f" (95 % interval {low:.1f} to {high:.1f} %)"
-    text = f"top-1 accuracy of the {run.deployed} on {images}{interval}; this network is what automix predict uses."
+    text = f"top-1 accuracy on {images}{interval}, of the {run.deployed}, which automix predict uses."
     return Headline(f"{accuracy:.2f} %", text)
 
 
