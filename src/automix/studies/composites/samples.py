@@ -67,7 +67,8 @@ def draw_lams_and_accuracy(experiment: Experiment, tables: Sequence[ResultTable]
     runs = shown_runs(tables, out)
     rows = {}
     for run, samples in with_samples(runs):
-        by_lam = [_tiles(samples.mixed[lam][:LAM_PAIRS], f"lam {lam:g}") for lam in experiment.lams]
+        apart = slice(0, 2 * LAM_PAIRS, 2)  # neighbors share an image
+        by_lam = [_tiles(samples.mixed[lam][apart], f"lam {lam:g}") for lam in experiment.lams]
         rows[run.title] = [tile for pair in zip(*by_lam, strict=True) for tile in pair]
     lines = {}
     for run in runs:
@@ -77,7 +78,8 @@ def draw_lams_and_accuracy(experiment: Experiment, tables: Sequence[ResultTable]
                 "lams": series["lams"],
                 **{which: series[f"{run.method}_{which}"] for which in ("top1", "top2")},
             }
-    parts = [("", tile_grid(list(rows.values()), list(rows)))] if rows else []
+    grid = tile_grid(list(rows.values()), list(rows), column_group=len(experiment.lams)) if rows else None
+    parts = [("", grid)] if grid else []
     parts += [("", draw_accuracies(lines))] if lines else []
     return stack_pictures(parts) if parts else None
 
