@@ -49,7 +49,7 @@ def draw_collapse(experiment: Experiment, tables: Sequence[ResultTable], out: Pa
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     rows: dict[str, Tensor] = {}
     (lam,) = experiment.lams
-    for run, samples in with_samples(runs):
+    for run, samples in with_samples(runs, [lam]):
         rows = rows or {"image": samples.images, "partner": samples.partners}
         rows |= {f"{run.title}\nlam {lam:g}": samples.mixed[lam], f"mask of\n{run.title}": samples.masks[lam]}
     parts = [("", as_image(figure))]

@@ -41,7 +41,7 @@ def draw_cost_and_samples(experiment: Experiment, tables: Sequence[ResultTable],
             axis.set_title("")
             axis.set_ylabel(f"{table.column.title},\nteacher (EMA)", fontsize=9)
         parts.append(("", as_image(figure)))
-    kept = list(with_samples(shown_runs(tables, out)))
+    kept = list(with_samples(shown_runs(tables, out), experiment.lams))
     if kept:
         first, (lam,) = kept[0][1], experiment.lams
         columns = {"image": first.images, "partner": first.partners}
@@ -66,7 +66,7 @@ def draw_lams_and_accuracy(experiment: Experiment, tables: Sequence[ResultTable]
     """
     runs = shown_runs(tables, out)
     rows = {}
-    for run, samples in with_samples(runs):
+    for run, samples in with_samples(runs, experiment.lams):
         apart = slice(0, 2 * LAM_PAIRS, 2)  # neighbors share an image
         by_lam = [_tiles(samples.mixed[lam][apart], f"lam {lam:g}") for lam in experiment.lams]
         rows[run.title] = [tile for pair in zip(*by_lam, strict=True) for tile in pair]
@@ -96,7 +96,7 @@ def draw_samples(experiment: Experiment, tables: Sequence[ResultTable], out: Pat
         The picture, or None if nothing is finished.
     """
     parts = []
-    for run, samples in with_samples(shown_runs(tables, out)):
+    for run, samples in with_samples(shown_runs(tables, out), experiment.lams):
         rows = {"image": samples.images, "partner": samples.partners}
         rows |= {f"lam {lam:g}": samples.mixed[lam] for lam in experiment.lams}
         parts.append((run.title, tile_grid([_tiles(images) for images in rows.values()], list(rows))))
