@@ -148,6 +148,16 @@ def test_figure8_has_a_diagram_for_each_method(tmp_path: Path, monkeypatch: pyte
         assert text.get_text() == f"ECE {2 + number[row.name]:.1f} %"
 
 
+@pytest.mark.parametrize("methods", [["automix"], ["mixup", "automix"], ["mixup", "cutmix", "automix"]])
+def test_figure8_of_a_few_methods_is_not_cut_off(methods: list[str], tmp_path: Path) -> None:
+    experiment = find_experiment("figure8")
+    keep_runs(select(experiment, methods, None), tmp_path)
+    picture = draw_experiment(experiment, collect(experiment, Grid(tmp_path, 1)), tmp_path)
+    assert picture is not None
+    pixels = np.asarray(picture)
+    assert all((edge == 255).all() for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]))
+
+
 @pytest.mark.parametrize(("name", "settings"), [("figure9", [0.2, 0.5, 1, 2, 4]), ("figure10", [1, 2, 3, 4])])
 def test_sweeps_are_lines_over_the_setting(
     name: str, settings: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

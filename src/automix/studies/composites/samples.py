@@ -38,8 +38,8 @@ def draw_cost_and_samples(experiment: Experiment, tables: Sequence[ResultTable],
         figure, axes = new_figure(11, 4.4 * len(panels), nrows=len(panels), squeeze=False)
         for axis, table in zip(axes[:, 0], panels, strict=True):
             draw_against_cost(axis, table, costs)
-            axis.set_title("")
-            axis.set_ylabel(f"{table.column.title},\nteacher (EMA)", fontsize=9)
+            axis.set_title(f"{table.column.title}, teacher (EMA)", fontsize=10)
+            axis.set_ylabel("top-1 %", fontsize=8)
         parts.append(("", as_image(figure)))
     kept = list(with_samples(shown_runs(tables, out), experiment.lams))
     if kept:
