@@ -109,13 +109,14 @@ def run(name: str, variant: str, steps: int | None, every: int) -> None:
     torch.manual_seed(0)
     network = first_classifier(name, data)
     options = {key: value for form in forms for key, value in FORMS[form].items()}
+    student_lr = regime["lr"] / 2
+    options["block_lr"] = float(rate) / student_lr
     task = AutoMix(network, preset="paper", mixed_head=False, total_steps=steps, **options)
     if "short" in forms:
         shorten_map(task.mix_block)
     task.to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     trained = "trained" in forms or "joint" in forms
-    groups = [group for group in task.param_groups(lr=regime["lr"] / 2) if trained or group["name"] == "mix_block"]
-    groups[-1]["lr"] = float(rate)
+    groups = [group for group in task.param_groups(lr=student_lr) if trained or group["name"] == "mix_block"]
     optimizer = torch.optim.SGD(groups, momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     x_test, y_test = loader.preview(regime["pairs"])
