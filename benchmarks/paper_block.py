@@ -15,7 +15,7 @@ two frozen stages), or a ten-layer ResNet on `shapes` (24 px, batches of 50). Th
 - persample: ``per_sample=True``, a lam for every sample instead of one for the batch.
 - gamma10: ``gamma=10``, a hundred times the paper's.
 - short: the map is divided by 20 and the first weights of its channels multiplied by 20. The first masks are the same,
-  but the map is as long for the optimizer as the channel of lam.
+  but the map is nearly as short for the optimizer as the channel of lam.
 
 There is one head, because the first classifier has one.
 
@@ -234,9 +234,11 @@ def table(variants: dict[str, list[dict[str, float]]]) -> str:
 
 
 def draw(name: str, variants: dict[str, list[dict[str, float]]], path: Path, columns: int = 6, pairs: int = 2) -> None:
-    """Draw mixed samples and, beside them, their masks, of each variant over time."""
+    """Draw the masks of each variant over time, beside the mixed samples where the images are drawn by a program."""
+    columns = min(columns, *(len(records) for records in variants.values()))
+    shown = ("mask",) if name == "birds" else ("mixed", "mask")  # the photographs are not ours to publish
     rows = pairs * len(variants)
-    figure, _ = new_figure(2.1 * columns, 1.12 * rows)
+    figure, _ = new_figure((0.25 + 0.95 * len(shown)) * columns + 0.6, 1.12 * rows)
     figure.clear()
     axes = figure.subplots(rows, columns, squeeze=False)
     for number, (variant, records) in enumerate(variants.items()):
@@ -244,15 +246,19 @@ def draw(name: str, variants: dict[str, list[dict[str, float]]], path: Path, col
             step = records[round(column * (len(records) - 1) / (columns - 1))]["step"]
             kept = torch.load(OUT / f"{name}-{variant}" / f"{step:.0f}.pt", weights_only=True)
             for pair in range(pairs):
-                image = kept["mixed"][pair]
-                image = (image - image.min()) / (image.max() - image.min())
-                mask = kept["mask"][pair].expand_as(image)
-                gap = torch.ones(3, image.shape[-2], max(image.shape[-1] // 24, 1))
                 axis = axes[number * pairs + pair, column]
-                axis.imshow(torch.cat([image, gap, mask], dim=2).permute(1, 2, 0).numpy())
+                axis.imshow(torch.cat([pixels(kept[which][pair]) for which in shown], dim=1).numpy())
                 axis.axis("off")
-            axes[number * pairs, column].set_title(f"{variant}, step {step:.0f}", fontsize=8)
+            axes[number * pairs, column].set_title(f"{variant}\nstep {step:.0f}", fontsize=7)
     figure.savefig(path, dpi=80)
+
+
+def pixels(image: Tensor) -> Tensor:
+    """A normalized image, or a mask, as (H, W, 3) in [0, 1], with a white line at its left."""
+    if len(image) == 3:
+        image = (image - image.min()) / (image.max() - image.min())
+    line = torch.ones(3, image.shape[-2], max(image.shape[-1] // 24, 1))
+    return torch.cat([line, image.expand(3, -1, -1)], dim=2).permute(1, 2, 0)
 
 
 if __name__ == "__main__":
