@@ -1,16 +1,23 @@
-"""Does the paper's Mix Block learn? Its masks over time, in trainings that start from a good classifier.
+"""Does the paper's Mix Block learn, and do its masks follow lam? Trainings that start from a good classifier.
 
-    AUTOMIX_DATA=... python benchmarks/paper_block.py birds --run raw-0.2 raw-0.0002 normalized-0.005
+    AUTOMIX_DATA=... python benchmarks/paper_block.py birds --run raw-0.0002 raw-0.002 trained+short-0.08
+    AUTOMIX_DATA=... python benchmarks/paper_block.py birds --table --picture docs/pictures/paper-block-birds.png
     python benchmarks/paper_block.py shapes --steps 300
-    python benchmarks/paper_block.py birds --table --picture docs/pictures/paper-block-birds.png
 
 First a network learns from clean images: EfficientNet-Lite0 with ImageNet weights on the birds (96 px, batches of 16,
 two frozen stages), or a ten-layer ResNet on `shapes` (24 px, batches of 50). Then AutoMix goes on from it, with
-``preset="paper"`` and the learning rate of the block that the variant names. "raw" is the block as published,
-"normalized" has ``normalize=True``. Where the variant does not say "trained", only the block learns, against the
-classifier as it is: the masks then do not depend on how the student fares. "trained" is the whole of Algorithm 1, the
-student at half its first learning rate, and "joint" the same without the momentum pipeline and the clean loss. There is
-one head, because the first classifier has one.
+``preset="paper"``. A variant is FORM-RATE or FORM+FORM-RATE, where RATE is the learning rate of the block:
+
+- raw: the block as published. Only the block learns, against the classifier as it is.
+- trained: the whole of Algorithm 1, the student at half its first learning rate.
+- joint: Algorithm 1 without the momentum pipeline and the clean loss, one loss for student and block.
+- normalized: ``normalize=True``.
+- persample: ``per_sample=True``, a lam for every sample instead of one for the batch.
+- gamma10: ``gamma=10``, a hundred times the paper's.
+- short: the map is divided by 20 and the first weights of its channels multiplied by 20. The first masks are the same,
+  but the map is nearly as short for the optimizer as the channel of lam.
+
+There is one head, because the first classifier has one.
 
 Every 50 steps: the spread of the masks at lam 0.5, their means at three lam, how often the classifier's first two
 answers are the two classes of a mixed sample, and its loss there, beside Mixup's samples of the same pairs.
@@ -31,6 +38,7 @@ from automix.core.blend import mask_spread
 from automix.core.draws import step_generator
 from automix.data import Data
 from automix.evaluation.plots import new_figure
+from automix.methods.automix.mix_block import MixBlock
 from automix.networks.freeze import freeze_stages
 from automix.runs.config import TrainConfig
 from automix.training.build import build_data
@@ -54,15 +62,26 @@ REGIMES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 VARIANTS = {
-    "birds": ("raw-0.2", "raw-0.0002", "normalized-0.005"),
+    "birds": ("raw-0.2", "raw-0.0002", "raw-0.002", "short-0.08", "trained+short-0.08", "joint+short-0.08"),
     "shapes": ("raw-0.1", "raw-0.01", "trained-0.01", "joint-0.01"),
 }
+FORMS: dict[str, dict[str, Any]] = {
+    "raw": {},
+    "trained": {},
+    "joint": {"momentum": None, "aux_loss": "none"},
+    "normalized": {"normalize": True},
+    "persample": {"per_sample": True},
+    "gamma10": {"gamma": 10.0},
+    "short": {},
+}
+"""Settings that a form changes."""
+SHORTER = 20.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("regime", choices=REGIMES)
-    parser.add_argument("--run", nargs="*", metavar="FORM-LR", help="raw, normalized, trained or joint, and a rate")
+    parser.add_argument("--run", nargs="*", metavar="FORM-LR", help="variants, such as raw-0.002")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--every", type=int, default=50)
     parser.add_argument("--table", action="store_true", help="print what was measured before instead of running")
@@ -70,9 +89,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.table:
-        print(table(arguments.regime))
+        print(table(finished(arguments.regime, arguments.run)))
     if arguments.picture:
-        draw(arguments.regime, arguments.picture)
+        draw(arguments.regime, finished(arguments.regime, arguments.run), arguments.picture)
     if not (arguments.table or arguments.picture):
         for variant in arguments.run or VARIANTS[arguments.regime]:
             run(arguments.regime, variant, arguments.steps, arguments.every)
@@ -82,19 +101,22 @@ def run(name: str, variant: str, steps: int | None, every: int) -> None:
     """Train one variant, print and keep what is measured."""
     regime = REGIMES[name]
     steps = steps or regime["steps"]
-    form, _, rate = variant.partition("-")
+    named, _, rate = variant.rpartition("-")
+    forms = named.split("+")
     config = TrainConfig.from_flat({"workers": 0, **regime["config"]})
     data = build_data(config, World())
     loader = data.loader
     torch.manual_seed(0)
     network = first_classifier(name, data)
-    options: dict[str, Any] = {"normalize": True} if form == "normalized" else {}
-    options |= {"momentum": None, "aux_loss": "none"} if form == "joint" else {}
+    options = {key: value for form in forms for key, value in FORMS[form].items()}
+    student_lr = regime["lr"] / 2
+    options["block_lr"] = float(rate) / student_lr
     task = AutoMix(network, preset="paper", mixed_head=False, total_steps=steps, **options)
+    if "short" in forms:
+        shorten_map(task.mix_block)
     task.to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
-    trained = form in ("trained", "joint")
-    groups = [group for group in task.param_groups(lr=regime["lr"] / 2) if trained or group["name"] == "mix_block"]
-    groups[-1]["lr"] = float(rate)
+    trained = "trained" in forms or "joint" in forms
+    groups = [group for group in task.param_groups(lr=student_lr) if trained or group["name"] == "mix_block"]
     optimizer = torch.optim.SGD(groups, momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     x_test, y_test = loader.preview(regime["pairs"])
@@ -116,6 +138,14 @@ def run(name: str, variant: str, steps: int | None, every: int) -> None:
             task.update()
         else:
             task.step, task.progress = step + 1, (step + 1) / steps
+
+
+@torch.no_grad()
+def shorten_map(block: MixBlock) -> None:
+    """Divide the maps that a new block gets by `SHORTER`, and let it start with the same masks."""
+    for weight in (block.w_p.weight, block.value_weight):
+        weight[:, :-1] *= SHORTER  # the last channel is lam
+    block.register_forward_pre_hook(lambda _, maps: (maps[0] / SHORTER, maps[1] / SHORTER, *maps[2:]))
 
 
 def block_loss(task: AutoMix, x: Tensor, y: Tensor) -> Tensor:
@@ -182,18 +212,19 @@ def keep(name: str, variant: str, record: dict[str, float], task: AutoMix, x: Te
     torch.save({"x": x, "mixed": mixed.x, "mask": mixed.mask}, folder / f"{record['step']:.0f}.pt")
 
 
-def finished(name: str) -> dict[str, list[dict[str, float]]]:
-    """The kept numbers by variant."""
-    files = sorted(OUT.glob(f"{name}-*/numbers.json"))
-    return {file.parent.name.partition("-")[2]: json.loads(file.read_text()) for file in files}
+def finished(name: str, variants: list[str] | None) -> dict[str, list[dict[str, float]]]:
+    """The kept numbers by variant, of all variants if none is named."""
+    names = variants or sorted(file.parent.name.partition("-")[2] for file in OUT.glob(f"{name}-*/numbers.json"))
+    return {variant: json.loads((OUT / f"{name}-{variant}" / "numbers.json").read_text()) for variant in names}
 
 
-def table(name: str) -> str:
-    """The first, middle and last numbers of each variant."""
+def table(variants: dict[str, list[dict[str, float]]]) -> str:
+    """Some of the numbers of each variant, from the first to the last."""
     lines = ["| block | step | spread | mean at lam 0.3, 0.5, 0.7 | top-2 % | loss | Mixup: top-2 %, loss |"]
     lines.append("| --- | ---: | ---: | --- | ---: | ---: | --- |")
-    for variant, records in finished(name).items():
-        for record in (records[place] for place in sorted({0, len(records) // 4, len(records) // 2, len(records) - 1})):
+    for variant, records in variants.items():
+        last = len(records) - 1
+        for record in (records[place] for place in sorted({0, (last + 1) // 4, (last + 1) // 2, last})):
             means = ", ".join(f"{record[f'mean_at_{lam}']:.2f}" for lam in LAMS)
             lines.append(
                 f"| {variant} | {record['step']:.0f} | {record['spread']:.3f} | {means} | {record['top2_mixed']:.1f} | "
@@ -202,28 +233,32 @@ def table(name: str) -> str:
     return "\n".join(lines)
 
 
-def draw(name: str, path: Path, columns: int = 6, pairs: int = 2) -> None:
-    """Draw mixed samples and masks of each variant over time."""
-    variants = finished(name)
-    figure, _ = new_figure(1.5 * columns + 1, 1.5 * 2 * pairs * len(variants))
+def draw(name: str, variants: dict[str, list[dict[str, float]]], path: Path, columns: int = 6, pairs: int = 2) -> None:
+    """Draw the masks of each variant over time, beside the mixed samples where the images are drawn by a program."""
+    columns = min(columns, *(len(records) for records in variants.values()))
+    shown = ("mask",) if name == "birds" else ("mixed", "mask")  # the photographs are not ours to publish
+    rows = pairs * len(variants)
+    figure, _ = new_figure((0.25 + 0.95 * len(shown)) * columns + 0.6, 1.12 * rows)
     figure.clear()
-    axes = figure.subplots(2 * pairs * len(variants), columns, squeeze=False)
+    axes = figure.subplots(rows, columns, squeeze=False)
     for number, (variant, records) in enumerate(variants.items()):
-        steps = [record["step"] for record in records]
         for column in range(columns):
-            step = steps[round(column * (len(steps) - 1) / (columns - 1))]
+            step = records[round(column * (len(records) - 1) / (columns - 1))]["step"]
             kept = torch.load(OUT / f"{name}-{variant}" / f"{step:.0f}.pt", weights_only=True)
             for pair in range(pairs):
-                row = 2 * (number * pairs + pair)
-                image = kept["mixed"][pair]
-                image = (image - image.min()) / (image.max() - image.min())
-                axes[row, column].imshow(image.permute(1, 2, 0).numpy())
-                axes[row + 1, column].imshow(kept["mask"][pair, 0].numpy(), cmap="gray", vmin=0, vmax=1)
-            axes[2 * number * pairs, column].set_title(f"{variant}, step {step:.0f}", fontsize=8)
-    for axis in axes.flat:
-        axis.set_xticks([])
-        axis.set_yticks([])
-    figure.savefig(path, dpi=70)
+                axis = axes[number * pairs + pair, column]
+                axis.imshow(torch.cat([pixels(kept[which][pair]) for which in shown], dim=1).numpy())
+                axis.axis("off")
+            axes[number * pairs, column].set_title(f"{variant}\nstep {step:.0f}", fontsize=7)
+    figure.savefig(path, dpi=80)
+
+
+def pixels(image: Tensor) -> Tensor:
+    """A normalized image, or a mask, as (H, W, 3) in [0, 1], with a white line at its left."""
+    if len(image) == 3:
+        image = (image - image.min()) / (image.max() - image.min())
+    line = torch.ones(3, image.shape[-2], max(image.shape[-1] // 24, 1))
+    return torch.cat([line, image.expand(3, -1, -1)], dim=2).permute(1, 2, 0)
 
 
 if __name__ == "__main__":

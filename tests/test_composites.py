@@ -1,5 +1,6 @@
 """Each figure of the paper is one picture, whose panels are the rows and whose numbers are those of the runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,16 @@ def test_figure8_has_a_diagram_for_each_method(tmp_path: Path, monkeypatch: pyte
         assert text.get_text() == f"ECE {2 + number[row.name]:.1f} %"
 
 
+@pytest.mark.parametrize("methods", [["automix"], ["mixup", "automix"], ["mixup", "cutmix", "automix"]])
+def test_figure8_of_a_few_methods_is_not_cut_off(methods: list[str], tmp_path: Path) -> None:
+    experiment = find_experiment("figure8")
+    keep_runs(select(experiment, methods, None), tmp_path)
+    picture = draw_experiment(experiment, collect(experiment, Grid(tmp_path, 1)), tmp_path)
+    assert picture is not None
+    pixels = np.asarray(picture)
+    assert all((edge == 255).all() for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]))
+
+
 @pytest.mark.parametrize(("name", "settings"), [("figure9", [0.2, 0.5, 1, 2, 4]), ("figure10", [1, 2, 3, 4])])
 def test_sweeps_are_lines_over_the_setting(
     name: str, settings: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -169,6 +180,29 @@ def test_rows_without_results_have_no_panel(tmp_path: Path) -> None:
         ("MixUp", "student", "mixup"),
         ("AutoMix", "teacher", "automix"),
     ]
+
+
+@pytest.mark.parametrize("name", ["figure1", "figure3", "figure4", "figure6", "figure12"])
+def test_runs_whose_samples_have_other_lams_have_no_tiles(name: str, tmp_path: Path) -> None:
+    """Runs of another figure, before this one's samples are made: ``--report``, or a part of the rows."""
+    jobs = keep_runs(find_experiment(name), tmp_path)
+    keep_classifiers(jobs)
+    for job in jobs:
+        kept = MixedSamples.read(job.folder / "evaluation" / "samples.safetensors")
+        mask, mixed = (next(iter(by_lam.values())) for by_lam in (kept.masks, kept.mixed))
+        replace(kept, masks={0.77: mask}, mixed={0.77: mixed}).write(job.folder / "evaluation" / "samples.safetensors")
+    tables = collect(find_experiment(name), Grid(tmp_path, 1))
+    picture = draw_experiment(find_experiment(name), tables, tmp_path)
+    assert (picture is None) == (name in ("figure3", "figure12"))  # the others have curves
+
+
+@pytest.mark.parametrize("name", ["figure4", "figure8"])
+def test_evaluations_without_series_have_no_curves(name: str, tmp_path: Path) -> None:
+    for job in keep_runs(find_experiment(name), tmp_path):
+        for results in job.folder.glob("evaluation*/results.json"):
+            results.write_text(results.read_text().replace('"series"', '"other"'))
+    picture = draw_experiment(find_experiment(name), collect(find_experiment(name), Grid(tmp_path, 1)), tmp_path)
+    assert (picture is None) == (name == "figure8")
 
 
 def test_lams_and_series_of_another_experiment_are_added(tmp_path: Path) -> None:

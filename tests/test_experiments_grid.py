@@ -137,6 +137,8 @@ def test_one_cell_of_every_experiment_runs(
     line = [name, "--methods", method, "--columns", *columns.split(), "--trials", "1", "--out", str(tmp_path)]
     execute(["bench", *line, "--data-root", str(datasets), *small])
     found = results(tmp_path, name)
+    titles = [column["title"] for column in json.loads((tmp_path / f"{name}-changed.json").read_text())["columns"]]
+    assert all(title.endswith(" (settings changed)") for title in titles)
     accuracies = any(column.measure in ACCURACIES for column in find_experiment(name).columns if column.name in columns)
     plotted = accuracies or name in COMPOSITES
     assert (tmp_path / f"{name}-changed.png").is_file() == plotted

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -22,9 +23,15 @@ def test_the_schedule() -> None:
     assert momentum_at(10**9, 0.25, 0.9) == pytest.approx(1 - 0.1 * (1 + math.cos(math.pi / 4)) / 2)
     assert momentum_at(5000, 0.7, 0.0) == 0.0
     assert momentum_at(0, 0.0, 0.999, warmup=False) == pytest.approx(0.999)
-    assert momentum_at(0, 0.1, 0.999, hold=0.1, warmup=False) == pytest.approx(0.999)
-    assert momentum_at(0, 0.55, 0.999, hold=0.1, warmup=False) == pytest.approx(0.9995)
-    assert momentum_at(0, 1.0, 0.999, hold=0.1, warmup=False) == pytest.approx(1.0)
+
+
+def test_after_the_hold_the_cosine_is_that_of_the_whole_training() -> None:
+    """As the authors' CosineScheduleHook has it: m steps up to the cosine, which does not begin anew."""
+    held = partial(momentum_at, 0, base=0.9, hold=0.25, warmup=False)
+    assert held(0.24) == pytest.approx(0.9)
+    assert held(0.25) == pytest.approx(1 - 0.1 * (1 + math.cos(math.pi / 4)) / 2)
+    assert held(0.5) == pytest.approx(0.95)
+    assert held(1.0) == pytest.approx(1.0)
 
 
 def test_teacher_after_n_updates_is_the_closed_form() -> None:

@@ -102,8 +102,8 @@ def slow_loss(
 
 
 def slow_momentum(progress: float, hold: float) -> float:
-    """0.999, rising to 1 along half a cosine wave that begins at `hold`."""
-    wave = 0.0 if progress < hold else (progress - hold) / (1 - hold)
+    """0.999 until `hold`, then on the half cosine wave that rises from 0.999 to 1 over the whole training."""
+    wave = 0.0 if progress < hold else progress
     return 0.999 + 0.001 * (1 - math.cos(math.pi * wave)) / 2
 
 

@@ -139,6 +139,14 @@ def test_rows_in_groups_have_more_space_between_groups() -> None:
     assert np.diff(starts).tolist() == [10 + GAP, 10 + GAP + MARGIN, 10 + GAP]
 
 
+def test_columns_in_groups_have_more_space_between_groups() -> None:
+    picture = tile_grid([[Tile(Image.new("RGB", (10, 10), "red"))] * 4], column_group=2)
+    red = (np.asarray(picture) == (255, 0, 0)).all(axis=2).any(axis=0)
+    starts = np.flatnonzero(red[1:] & ~red[:-1])
+    assert np.diff(starts).tolist() == [10 + GAP, 10 + GAP + MARGIN, 10 + GAP]
+    assert picture.size[0] == starts[-1] + 1 + 10 + MARGIN
+
+
 def test_to_image_accepts_bytes_floats_and_masks() -> None:
     values = torch.tensor([[0, 51], [102, 255]], dtype=torch.uint8).expand(3, 2, 2)
     for pixels in (values, values / 255, (values / 255)[:1]):

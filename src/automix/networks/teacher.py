@@ -26,7 +26,8 @@ def momentum_at(step: int, progress: float, base: float = 0.999, *, hold: float 
         step: Number of updates before this one.
         progress: Part of the training that is done, in [0, 1].
         base: Momentum at the beginning, in [0, 1); 0 makes the teacher a plain copy and stays 0.
-        hold: Part of the training before the cosine begins, in [0, 1).
+        hold: Part of the training, in [0, 1), in which m keeps its base value. Then m follows the same cosine as
+            without it, that of the whole training.
         warmup: Limit m to ``(1 + step) / (10 + step)``.
 
     Returns:
@@ -34,7 +35,7 @@ def momentum_at(step: int, progress: float, base: float = 0.999, *, hold: float 
     """
     if base == 0:
         return 0.0
-    risen = max(0.0, progress - hold) / (1 - hold)
+    risen = 0.0 if progress < hold else progress
     cosine = 1 - (1 - base) * (1 + math.cos(math.pi * risen)) / 2
     return min(cosine, (1 + step) / (10 + step)) if warmup else cosine
 

@@ -33,7 +33,13 @@ class Tile:
 
 
 def tile_grid(
-    rows: Sequence[Sequence[Tile]], names: Sequence[str] = (), *, title: str = "", note: str = "", group: int = 0
+    rows: Sequence[Sequence[Tile]],
+    names: Sequence[str] = (),
+    *,
+    title: str = "",
+    note: str = "",
+    group: int = 0,
+    column_group: int = 0,
 ) -> Image.Image:
     """Lay out rows of tiles.
 
@@ -43,6 +49,7 @@ def tile_grid(
         title: Text above the grid.
         note: Text below the grid.
         group: After every `group` rows there is more space; 0 for equal distances.
+        column_group: The same for columns.
 
     Returns:
         The picture.
@@ -61,8 +68,12 @@ def tile_grid(
     top = MARGIN + (TITLE_FONT + MARGIN if title else 0)
     tops = [top + number * line + (number // group * MARGIN if group else 0) for number in range(len(rows))]
     bottom = tops[-1] + line
+    lefts = [
+        left + number * (width + GAP) + (number // column_group * MARGIN if column_group else 0)
+        for number in range(max(len(row) for row in rows))
+    ]
     right = max(
-        left + max(len(row) for row in rows) * (width + GAP) - GAP,
+        lefts[-1] + width,
         MARGIN + math.ceil(ruler.textlength(title, title_font)),
         left + math.ceil(ruler.textlength(note, small_font)),
     )
@@ -73,8 +84,7 @@ def tile_grid(
     for y, name in zip(tops, names, strict=False):
         draw.multiline_text((MARGIN, y + height / 2), name, fill=INK, font=name_font, anchor="lm")
     for y, row in zip(tops, rows, strict=True):
-        for column, tile in enumerate(row):
-            x = left + column * (width + GAP)
+        for x, tile in zip(lefts, row, strict=False):
             indent = [(side - own) // 2 for side, own in zip((width, height), tile.image.size, strict=True)]
             paste_framed(picture, tile.image, x + indent[0], y + indent[1])
             draw.text((x, y + height + 2), _shorten(tile.caption, width, small_font), fill=tile.color, font=small_font)

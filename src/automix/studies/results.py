@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from automix.runs.folder import RunFolder
@@ -82,9 +82,14 @@ def collect(experiment: Experiment, grid: Grid) -> list[ResultTable]:
         grid: How it was run.
 
     Returns:
-        A table for each column; an unfinished run has no number.
+        A table for each column; an unfinished run has no number. A title says if the grid changes settings, because it
+        may name data or a network that was not used.
     """
-    return [ResultTable(column, _collect_rows(experiment, column, grid)) for column in experiment.columns]
+    mark = " (settings changed)" if grid.changes else ""
+    return [
+        ResultTable(replace(column, title=column.title + mark), _collect_rows(experiment, column, grid))
+        for column in experiment.columns
+    ]
 
 
 def precisions(tables: Sequence[ResultTable], out: Path) -> list[str]:

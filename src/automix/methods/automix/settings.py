@@ -49,7 +49,8 @@ class AutoMixSettings:
     """Momentum of the teacher at the start of the training; it rises to 1 along a cosine. 0 makes the teacher a copy of
     the student, None trains student and Mix Block jointly on one loss (rows of the paper's Table 10)."""
     momentum_hold: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Part of the training in which the momentum keeps its first value, before the cosine begins (0, reference 0.1)."""
+    """Part of the training in which the momentum keeps its first value; then it follows the same cosine as without
+    (0, reference 0.1)."""
     momentum_warmup: bool = True
     """Limit the momentum to ``(1 + step) / (10 + step)``, which decides in the first 9,000 steps: in a short training
     the teacher would else stay near its first weights (True, paper False)."""

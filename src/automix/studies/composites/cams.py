@@ -32,7 +32,7 @@ def draw_cams(experiment: Experiment, tables: Sequence[ResultTable], out: Path) 
     """
     (lam,) = experiment.lams
     columns: dict[str, list[list[Tile]]] = {}
-    for run, samples in with_samples(shown_runs(tables, out)):
+    for run, samples in with_samples(shown_runs(tables, out), [lam]):
         if samples.labels is None:
             continue
         model, card = run.folder.load_classifier()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from automix.evaluation.plots import BLUE, ORANGE, as_image, new_figure
 from automix.pictures.grid import image_grid, stack_pictures
+from automix.pictures.mask_history import LAM
 from automix.runs.metrics import top1_by_epoch
 from automix.studies.composites.shown import ShownRun, shown_runs, with_samples
 from automix.studies.experiment import Experiment
@@ -48,7 +49,7 @@ def draw_collapse(experiment: Experiment, tables: Sequence[ResultTable], out: Pa
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     rows: dict[str, Tensor] = {}
     (lam,) = experiment.lams
-    for run, samples in with_samples(runs):
+    for run, samples in with_samples(runs, [lam]):
         rows = rows or {"image": samples.images, "partner": samples.partners}
         rows |= {f"{run.title}\nlam {lam:g}": samples.mixed[lam], f"mask of\n{run.title}": samples.masks[lam]}
     parts = [("", as_image(figure))]
@@ -84,5 +85,5 @@ def draw_convergence(experiment: Experiment, tables: Sequence[ResultTable], out:
     for run in shown_runs(tables, out):
         if run.folder.mask_history.is_file():
             with Image.open(run.folder.mask_history) as picture:
-                parts.append((run.title, picture.convert("RGB")))
+                parts.append((f"{run.title}, samples and masks at lam {LAM:g}", picture.convert("RGB")))
     return stack_pictures(parts) if parts else None

@@ -31,7 +31,7 @@ def draw_reliability_of_all(experiment: Experiment, tables: Sequence[ResultTable
         return None
     columns = min(COLUMNS, len(runs))
     rows = math.ceil(len(runs) / columns)
-    figure, axes = new_figure(3 * columns + 0.4, 3 * rows + 0.5, nrows=rows, ncols=columns, squeeze=False,
+    figure, axes = new_figure(3 * columns + 0.4, 3 * rows + 1, nrows=rows, ncols=columns, squeeze=False,
                               sharex=True, sharey=True)  # fmt: skip
     for axis in axes.flat[len(runs) :]:
         axis.set_axis_off()

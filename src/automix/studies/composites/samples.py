@@ -38,10 +38,10 @@ def draw_cost_and_samples(experiment: Experiment, tables: Sequence[ResultTable],
         figure, axes = new_figure(11, 4.4 * len(panels), nrows=len(panels), squeeze=False)
         for axis, table in zip(axes[:, 0], panels, strict=True):
             draw_against_cost(axis, table, costs)
-            axis.set_title("")
-            axis.set_ylabel(f"{table.column.title},\nteacher (EMA)", fontsize=9)
+            axis.set_title(f"{table.column.title}, teacher (EMA)", fontsize=10)
+            axis.set_ylabel("top-1 %", fontsize=8)
         parts.append(("", as_image(figure)))
-    kept = list(with_samples(shown_runs(tables, out)))
+    kept = list(with_samples(shown_runs(tables, out), experiment.lams))
     if kept:
         first, (lam,) = kept[0][1], experiment.lams
         columns = {"image": first.images, "partner": first.partners}
@@ -66,8 +66,9 @@ def draw_lams_and_accuracy(experiment: Experiment, tables: Sequence[ResultTable]
     """
     runs = shown_runs(tables, out)
     rows = {}
-    for run, samples in with_samples(runs):
-        by_lam = [_tiles(samples.mixed[lam][:LAM_PAIRS], f"lam {lam:g}") for lam in experiment.lams]
+    for run, samples in with_samples(runs, experiment.lams):
+        apart = slice(0, 2 * LAM_PAIRS, 2)  # neighbors share an image
+        by_lam = [_tiles(samples.mixed[lam][apart], f"lam {lam:g}") for lam in experiment.lams]
         rows[run.title] = [tile for pair in zip(*by_lam, strict=True) for tile in pair]
     lines = {}
     for run in runs:
@@ -77,7 +78,8 @@ def draw_lams_and_accuracy(experiment: Experiment, tables: Sequence[ResultTable]
                 "lams": series["lams"],
                 **{which: series[f"{run.method}_{which}"] for which in ("top1", "top2")},
             }
-    parts = [("", tile_grid(list(rows.values()), list(rows)))] if rows else []
+    grid = tile_grid(list(rows.values()), list(rows), column_group=len(experiment.lams)) if rows else None
+    parts = [("", grid)] if grid else []
     parts += [("", draw_accuracies(lines))] if lines else []
     return stack_pictures(parts) if parts else None
 
@@ -94,7 +96,7 @@ def draw_samples(experiment: Experiment, tables: Sequence[ResultTable], out: Pat
         The picture, or None if nothing is finished.
     """
     parts = []
-    for run, samples in with_samples(shown_runs(tables, out)):
+    for run, samples in with_samples(shown_runs(tables, out), experiment.lams):
         rows = {"image": samples.images, "partner": samples.partners}
         rows |= {f"lam {lam:g}": samples.mixed[lam] for lam in experiment.lams}
         parts.append((run.title, tile_grid([_tiles(images) for images in rows.values()], list(rows))))

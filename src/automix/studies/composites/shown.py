@@ -33,8 +33,9 @@ class ShownRun:
         return str(self.folder.read_values()["method"])
 
     def evaluation(self, evaluator: str) -> dict[str, Any] | None:
-        """Read the entry of an evaluator, or None if it has not run."""
-        return read_results(self.folder.evaluation_of(self.network)).get(evaluator)
+        """Read the entry of an evaluator, or None if it has not run, or has not kept its series."""
+        entry = read_results(self.folder.evaluation_of(self.network)).get(evaluator)
+        return entry if entry and "series" in entry else None
 
     def samples(self) -> MixedSamples | None:
         """Read the mixed samples that were kept, or None if there are none."""
@@ -59,8 +60,12 @@ def shown_runs(tables: Sequence[ResultTable], out: Path) -> list[ShownRun]:
     return list(found.values())
 
 
-def with_samples(runs: Sequence[ShownRun]) -> Iterator[tuple[ShownRun, MixedSamples]]:
-    """Iterate over the runs that have kept mixed samples, with the samples."""
+def with_samples(runs: Sequence[ShownRun], lams: Sequence[float]) -> Iterator[tuple[ShownRun, MixedSamples]]:
+    """Iterate over the runs that have kept mixed samples at all of the lams, with the samples.
+
+    Figures share their runs, but not their lams: what a run has kept may be of another figure.
+    """
     for run in runs:
-        if (samples := run.samples()) is not None:
+        samples = run.samples()
+        if samples is not None and all(lam in samples.mixed for lam in lams):
             yield run, samples
