@@ -44,7 +44,7 @@ MODULES = (
 TESTS = {
     "automix.core": (
         *("test_mixing", "test_core", "test_target", "test_many_images", "test_objects", "test_dense"),
-        *("test_validation", "test_regmixup", "test_tasks", "test_methods"),
+        *("test_validation", "test_regmixup", "test_decoupled", "test_tasks", "test_methods"),
     ),
     "automix.tasks": (
         *("test_task_core", "test_own_loops", "test_mix_share", "test_early_backward", "test_fade", "test_manifoldmix"),

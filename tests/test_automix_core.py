@@ -234,12 +234,13 @@ def test_defaults_of_the_momentum() -> None:
 
 
 def test_a_teacher_with_statistics_of_its_own() -> None:
-    student = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    linear = nn.Linear(3, 2)
+    student = nn.Sequential(linear, nn.BatchNorm1d(2))
     teacher = make_teacher(student)
     assert not teacher.training
     student(torch.randn(8, 3) + 3)
     with torch.no_grad():
-        student[0].weight += 1
+        linear.weight += 1
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     follow(teacher, student, 0.75, buffers=False)
     after = teacher.state_dict()

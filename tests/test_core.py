@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -102,7 +102,7 @@ def test_weights_of_a_given_lam() -> None:
     assert draws.draw_weights(X, 1.0, 3).shape == (3,)
     assert draws.draw_weights(X, 1.0, 3, per_sample=True).shape == (4, 3)
     for options, shape in (({"lam": 0.25}, (3,)), ({"lam": torch.full((4,), 0.25), "per_sample": True}, (4, 3))):
-        three = draws.draw_weights(X, 1.0, 3, **options)  # type: ignore[arg-type]
+        three = draws.draw_weights(X, 1.0, 3, **options)
         assert three.shape == shape
         torch.testing.assert_close(three[..., 0], torch.full(shape[:-1], 0.25))
         torch.testing.assert_close(three.sum(-1), torch.ones(shape[:-1]))
@@ -414,7 +414,7 @@ def test_accepted(call: Callable[[], Any]) -> None:
         (partial(check_range, "x", 0, 0, 1, bounds="()"), r"x must be in \(0, 1\), got 0"),
         (partial(check_range, "x", 1.0, 0, 1, bounds="()"), r"x must be in \(0, 1\), got 1.0"),
         (partial(check_range, "x", 0, 0, bounds="(]"), r"x must be > 0, got 0"),
-        (partial(check_range, "x", "1", 0), r"x must be >= 0, got '1'"),
+        (partial(check_range, "x", cast(float, "1"), 0), r"x must be >= 0, got '1'"),
         (partial(check_smoothing, 1.0), r"label_smoothing must be in \[0, 1\), got 1.0"),
         (partial(check_whole, "k", 0), r"k must be an integer >= 1, got 0"),
         (partial(check_whole, "k", 3, 4, 5), r"k must be an integer in \[4, 5\], got 3"),
