@@ -224,6 +224,8 @@ def test_narrow_indices_become_int64_and_rows_stay() -> None:
     assert as_int64(y).dtype == torch.int64
     target = MixedTarget(y, y.flip(0), torch.tensor(0.5))
     assert target.y_a.dtype == target.y_b.dtype == torch.int64
+    both = MixedTarget(y, y.long(), torch.tensor(0.5)), MixedTarget(y.long(), y, torch.tensor(0.5))
+    assert all(target.y_a.dtype == target.y_b.dtype == torch.int64 for target in both)
     clean = MixedTarget.clean(y)
     assert clean.y_b is clean.y_a  # its loss is computed once
     rows = torch.eye(2, dtype=torch.int32)
@@ -266,6 +268,8 @@ def test_a_class_on_the_threshold_is_absent() -> None:
 
 def test_criteria_of_any_kind() -> None:
     logits, target = torch.randn(2, 3), MixedTarget(torch.tensor([0, 1]), torch.tensor([1, 2]), torch.tensor(0.3))
+    with pytest.raises(AutomixError, match=r"^label_smoothing must be in \[0, 1\), got 1.0"):
+        target.cross_entropy(logits, 1.0)
     torch.testing.assert_close(mixed_loss(torch.nn.CrossEntropyLoss(), logits, target), target.cross_entropy(logits))
     torch.testing.assert_close(mixed_loss(CrossEntropy(0.1), logits, target), target.cross_entropy(logits, 0.1))
     with pytest.raises(AutomixError, match=r"^criterion must return a scalar, got shape \(2,\) from CrossEntropyLoss"):
