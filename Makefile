@@ -10,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lint types tests docs faults audit format clean
+.PHONY: quickstart test lint types tests docs nightly faults mutation audit format clean
 
 quickstart: $(READY)
 	$(BIN)/automix quickstart
@@ -29,6 +29,18 @@ tests: $(READY)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# what takes too long for every change, every test in an order that differs from day to day: SHUFFLE=17 repeats one
+SHUFFLE ?= $(shell date +%j)
+nightly: $(READY)
+	$(BIN)/pytest -n 2 -m "not slow" --shuffle $(SHUFFLE)
+	$(BIN)/pytest -m slow --ignore=tests/faults --shuffle $(SHUFFLE)
+	$(MAKE) faults
+
+# would the tests notice a mistake: mutants of the core that have no result yet, and their table in docs/
+mutation: $(READY)
+	$(BIN)/python benchmarks/mutation.py run --minutes 60
+	$(BIN)/python benchmarks/mutation.py page
 
 # what a run survives: the slow fault suite, and its table in docs/
 faults: $(READY)

@@ -1,3 +1,4 @@
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,18 @@ import automix  # noqa: F401  (before anything that imports torchvision)
 from automix.data import draw_shapes
 
 torch.set_num_threads(1)  # tests run in parallel; several threads each would only fight
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", metavar="SEED", help="run the files, and the tests of each file, in a random order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        chance = random.Random(seed)
+        places: dict[Path, float] = {}
+        items.sort(key=lambda item: (places.setdefault(item.path, chance.random()), chance.random()))
 
 
 @pytest.fixture(autouse=True)

@@ -59,10 +59,9 @@ def start(tmp_path: Path, takes: str) -> tuple["subprocess.Popen[str]", Path]:
 
 def test_a_job_that_is_stopped_saves_and_is_queued_again(tmp_path: Path) -> None:
     job, log = start(tmp_path, takes="60")
-    for _ in range(600):
-        if log.exists() and log.read_text():
-            break
-        time.sleep(0.1)
+    while not (log.exists() and log.read_text()):
+        assert job.poll() is None, "the job ended before it could be stopped"
+        time.sleep(0.05)
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=60) == 0
     called = "train my photos/ --out runs/x --resume auto --processes 2"
