@@ -38,7 +38,7 @@ LINES = ROOT / ".mutation" / "lines.json"  # what the tests run; a cache
 MODULES = (
     *(f"core/{name}.py" for name in ("blend", "draws", "target", "criteria", "objects", "validation", "tensor_checks")),
     "tasks/*.py",
-    *(f"methods/automix/{name}.py" for name in ("mix_block", "many_images", "settings")),
+    *(f"methods/automix/{name}.py" for name in ("mix_block", "exact_mean", "masks", "settings")),
     "networks/teacher.py",
 )
 TESTS = {

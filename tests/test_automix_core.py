@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from automix.core.errors import AutomixError
-from automix.methods.automix.many_images import partition, shifts_for_means
-from automix.methods.automix.mix_block import MixBlock, bias_for_mean, flatten_within, scale_by_lam
+from automix.methods.automix.exact_mean import bias_for_mean, shifts_for_means
+from automix.methods.automix.masks import flatten_within, partition
+from automix.methods.automix.mix_block import MixBlock, scale_by_lam
 from automix.methods.automix.settings import PRESETS, AutoMixSettings
 from automix.networks.teacher import follow, make_teacher, momentum_at
 

@@ -18,7 +18,7 @@ SETTING: Values = {
 }  # fmt: skip
 
 ZOO = "zoo:tf_efficientnet_lite0-birds"  # trained on the birds' training images
-CLEAN_BESIDE = {"aux_loss": "clean", "mix_share": 1.0}  # two passes of the student, as RegMixup has
+CLEAN_BESIDE: Values = {"aux_loss": "clean", "mix_share": 1.0}  # two passes of the student, as RegMixup has
 FEW = 10  # images of a class
 _EPOCHS: dict[tuple[str, str, str], int] = {
     # steps in an epoch: birds 74, pets 92; with 10 images of a class 25 and 23
