@@ -44,8 +44,10 @@ such form.
 - odd batch: five images of 19 x 22 pixels, then three.
 - video: clips `(N, C, T, H, W)` with the transform. One mask mixes all frames. Refused where channels are colors.
 
-Graphs were compiled with the eager backend, which traces them as a whole and runs their operations as they are. Nothing
-here was run on a GPU.
+Graphs were compiled with the eager backend, which traces them as a whole and runs their operations as they are. The
+default backend, inductor, was tried on a CPU with g++ 12: `automix train shapes --method mixup --compile` in bf16 (a
+ResNet of 8 channels, six steps) and a step of AutoMix after `task.compile()` (a network of two layers, float32, the same
+loss as without). Nothing here was run on a GPU.
 
 automix {version}, torch {torch}.
 """
