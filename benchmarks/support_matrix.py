@@ -46,8 +46,8 @@ such form.
 
 Graphs were compiled with the eager backend, which traces them as a whole and runs their operations as they are. The
 default backend, inductor, was tried on a CPU with g++ 12: `automix train shapes --method mixup --compile` in bf16 (a
-ResNet of 8 channels, six steps) and a step of AutoMix after `task.compile()` (a network of two layers, float32, the same
-loss as without). Nothing here was run on a GPU.
+ResNet of 8 channels, six steps) and a step of AutoMix after `task.compile()` (a network of two layers, float32, the
+same loss as without). Nothing here was run on a GPU.
 
 automix {version}, torch {torch}.
 """

@@ -143,7 +143,8 @@ def test_the_page_of_one_run_is_complete(runs: Path, pages: dict[str, Path]) -> 
     assert "Class activation maps" in page.text
     summary = json.loads((runs / "automix-0" / "summary.json").read_text())
     low, high = accuracy_interval(summary["teacher_top1"], summary["test_images"])
-    assert f"{summary['teacher_top1']:.2f} % top-1 accuracy of the teacher" in page.text
+    assert f"{summary['teacher_top1']:.2f} % top-1 accuracy on" in page.text
+    assert "of the teacher, which automix predict uses" in page.text
     assert f"{summary['test_images']} test images (95 % interval {low:.1f} to {high:.1f} %)" in page.text
     results = json.loads((runs / "automix-0" / "evaluation" / "results.json").read_text())
     for entry in results.values():
@@ -185,7 +186,8 @@ def test_the_headline_is_the_network_that_predict_uses(copy: Path) -> None:
             record["teacher_top1"] = 30.0 if record["epoch"] == 1 else 90.0
     (copy / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
     text = Page(render_report([copy])).text
-    assert "90.00 % top-1 accuracy of the teacher on 12 test images (95 % interval" in text
+    assert "90.00 % top-1 accuracy on 12 test images (95 % interval" in text
+    assert "of the teacher, which automix predict uses" in text
     assert "median of the last 2 evaluations60.00 %" in text
 
 
