@@ -62,10 +62,12 @@ BASELINES: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla-lr-0.2": ("vanilla", {}),
 }
 
+HALF = {"aux_loss": "none", "mix_share": 0.5, "rest": "mixup-ramp"}
 TUNED: dict[str, dict[str, Any]] = {
     "tuned": {},
     "tuned-fast": {"preset": "fast"},
-    "half": {"aux_loss": "none", "mix_share": 0.5, "rest": "mixup-ramp"},
+    "half": HALF,
+    "half-sum": {**HALF, "block_lr": 0.15},  # the losses of the two halves added, as those of "tuned" are
     "tuned-flat": {"lam_margin": 0.5},  # Mixup's samples in place of the block's
     "tuned-aux-mixup": {"aux_loss": "mixup"},
     "tuned-aux-mixup-alpha-1": {"aux_loss": "mixup", "alpha": 1.0},
@@ -113,10 +115,11 @@ VARIANTS = BASELINES
 VARIANTS |= {name: ("automix", options) for name, options in TUNED.items()}
 VARIANTS |= {name: ("automix", {**NO_CLASS_VECTORS, **options}) for name, options in NO_VECTORS.items()}
 
-_HALF = {"lr": 0.05, "weight_decay": 1e-3}  # the student's two losses averaged instead of added
+_AVERAGED = {"lr": 0.05, "weight_decay": 1e-3}  # the student's two losses averaged instead of added
 SETTINGS: dict[str, dict[str, Any]] = {  # of variants that change the recipe
-    "averaged": _HALF,
-    "algorithm1-averaged": _HALF,
+    "averaged": _AVERAGED,
+    "algorithm1-averaged": _AVERAGED,
+    "half-sum": {"lr": 0.2, "weight_decay": 2.5e-4},
     **{name: {"lr": 0.05} for name in VARIANTS if name.endswith("lr-0.05")},
     **{name: {"lr": 0.2} for name in VARIANTS if name.endswith("lr-0.2")},
 }
