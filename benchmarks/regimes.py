@@ -34,6 +34,8 @@ REGIMES: dict[str, Values] = {
     "a-short": {**CIFAR_CUT, "epochs": 80, "batch_size": 100},  # 1,600 steps
     "a-long": LONG,  # 5,000 steps
     "shapes": SHAPES,  # 2,400 steps: the replica's
+    "shapes-664": {**SHAPES, "epochs": 664},  # equal time again: one pass, and plain training
+    "shapes-796": {**SHAPES, "epochs": 796},
     "quickstart": {  # 1,080 steps: that of `automix quickstart`
         **SHAPES,
         "model_options": {"layers": [1, 1, 1, 1], "channels": [8, 16, 32, 64]},

@@ -34,7 +34,6 @@ ROUNDS = 4  # over the outputs
 NEVER = 1e4  # the cost of what must not be chosen
 HALF_BONUS = 5e-4  # of a block that is half of each of two images
 NEAR = 0.25  # of beta: a block of one image beside one that is half of it
-PAIRS = ([0, 0, 1], [1, 2, 2])  # the three pairs of three images; also the two pairs that each of the three is in
 
 
 def choose_shares(
@@ -187,8 +186,18 @@ def _halves(used: Tensor) -> tuple[Tensor, Tensor]:
     """The three most used images (B, 3), and the shares (B, 3, L) of their pairs; 0 where an image is not used."""
     count, top = used.topk(3, dim=1)
     image = torch.nn.functional.one_hot(top, used.shape[1]).to(used.dtype)
-    both = (count[:, PAIRS[0]] > 0) & (count[:, PAIRS[1]] > 0)
-    return top, (image[:, PAIRS[0]] + image[:, PAIRS[1]]) / 2 * both.unsqueeze(2)
+    used_first, used_second = _pairs(count > 0)
+    first, second = _pairs(image)
+    return top, (first + second) / 2 * (used_first & used_second).unsqueeze(2)
+
+
+def _pairs(three: Tensor) -> tuple[Tensor, Tensor]:
+    """First and second members of the pairs (0, 1), (0, 2) and (1, 2) of three values (B, 3, ...).
+
+    Of the three pairs, the same places hold the two that each of the three values is in. Slices, because a list of
+    places would be copied to the device at each call.
+    """
+    return torch.cat([three[:, :1], three[:, :2]], dim=1), torch.cat([three[:, 1:], three[:, 2:]], dim=1)
 
 
 def _tell_halves(known: Tensor, said: Tensor, top: Tensor, near: float) -> Tensor:
@@ -196,8 +205,7 @@ def _tell_halves(known: Tensor, said: Tensor, top: Tensor, near: float) -> Tenso
     images = known.shape[1] - 3
     where = top[:, :, None, None].expand(-1, -1, *known.shape[2:])
     image, pair = known.gather(1, where), known[:, images:]
-    to_pair = torch.minimum(image[:, PAIRS[0]], image[:, PAIRS[1]]) + near
-    to_image = torch.minimum(pair[:, PAIRS[0]], pair[:, PAIRS[1]]) + near
+    to_pair, to_image = (torch.minimum(*_pairs(values)) + near for values in (image, pair))
     of_images = said[:, :images].scatter(1, where, torch.minimum(said.gather(1, where), to_image))
     return torch.cat([of_images, torch.minimum(said[:, images:], to_pair)], dim=1)
 
